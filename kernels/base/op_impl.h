@@ -1,0 +1,260 @@
+// From a contract type to an OpInfo. Included by generated tables only.
+//
+// A kernel op's type `Op` provides:
+//   static constexpr const char *kName, *kSwitch, *kSummary;
+//   static constexpr OpKind kKind;
+//   struct Shape { ..; std::string describe() const; };   // "tokens=1 rows=64 cols=256 type=q4_0 numerics=exact"
+//   struct Args { .. };                                   // typed pointers
+//   template <class V> static void fields(const Shape&, Args&, V&& v);
+//       // v("x", a.x, count, Dir::kIn) for every pointer; v.quant("w", a.w, type, rows, cols) for a QuantView
+//   struct Case { std::string name; Shape shape; bool mostly_nonfinite = false; .. };   // own extras allowed
+//   static std::vector<Case> cases();
+//   static void fill(const Case&, const Filler&);         // writes every kIn and kInOut field
+//   static std::vector<std::vector<double>> reference(const Shape&, const Args&);
+//   static std::size_t workspace_bytes(const Shape&);
+//   static double error_bound(const Shape&), bytes_moved(const Shape&), flops(const Shape&);
+// A composite or policy op without cases provides the constants, Shape and Args only.
+#pragma once
+#include <cstring>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/op_info.h"
+#include "kernels/base/registry.h"
+#include "kernels/base/rng.h"
+
+namespace assay {
+
+template <class T>
+constexpr DType dtype_of() {
+  if constexpr (std::is_same_v<T, float>) {
+    return DType::kF32;
+  } else if constexpr (std::is_same_v<T, std::uint16_t>) {
+    return DType::kF16;
+  } else if constexpr (std::is_same_v<T, std::int8_t>) {
+    return DType::kI8;
+  } else if constexpr (std::is_same_v<T, std::int32_t>) {
+    return DType::kI32;
+  } else {
+    static_assert(std::is_same_v<T, std::byte> || std::is_same_v<T, std::uint8_t>, "field type has no DType");
+    return DType::kU8;
+  }
+}
+
+// What Op::fill sees: its problem's input buffers by name, and the seed.
+class Filler {
+ public:
+  Filler(std::vector<Field>& fields, std::uint64_t seed) : fields_(fields), seed_(seed) {}
+  std::uint64_t seed() const { return seed_; }
+  // The field's buffer; std::logic_error when the name or the type does not match the contract.
+  template <class T>
+  std::span<T> get(std::string_view name) const {
+    for (auto& f : fields_) {
+      if (f.name == name) {
+        if (f.dtype != dtype_of<T>()) throw std::logic_error("field type differs: " + f.name);
+        return {reinterpret_cast<T*>(f.data), f.count};
+      }
+    }
+    throw std::logic_error("no field " + std::string(name));
+  }
+
+ private:
+  std::vector<Field>& fields_;
+  std::uint64_t seed_;
+};
+
+namespace op_impl_detail {
+
+// An aligned buffer between two guards of fence bytes. The data starts 64-byte aligned and ends flush against the
+// rear guard, so that one element too far is seen.
+class GuardedBuffer {
+ public:
+  static constexpr std::size_t kGuard = 256;
+  static constexpr unsigned char kFence = 0xA5;
+  static constexpr unsigned char kPoison = 0xFF;
+  explicit GuardedBuffer(std::size_t bytes)
+      : bytes_(bytes), raw_(static_cast<std::byte*>(::operator new(bytes + 2 * kGuard, std::align_val_t{64}))) {
+    std::memset(raw_, kFence, kGuard);
+    std::memset(raw_ + kGuard + bytes_, kFence, kGuard);
+    std::memset(raw_ + kGuard, kPoison, bytes_);
+  }
+  ~GuardedBuffer() { if (raw_ != nullptr) ::operator delete(raw_, std::align_val_t{64}); }
+  GuardedBuffer(GuardedBuffer&& o) noexcept : bytes_(o.bytes_), raw_(std::exchange(o.raw_, nullptr)) {}
+  GuardedBuffer& operator=(GuardedBuffer&&) = delete;
+  std::byte* data() const { return raw_ + kGuard; }
+  void refence() {
+    std::memset(raw_, kFence, kGuard);
+    std::memset(raw_ + kGuard + bytes_, kFence, kGuard);
+  }
+  // Offset (relative to data) of the first changed guard byte, or the maximum value when intact.
+  std::ptrdiff_t broken() const {
+    for (std::size_t i = 0; i < kGuard; ++i) {
+      if (raw_[i] != std::byte{kFence}) return static_cast<std::ptrdiff_t>(i) - static_cast<std::ptrdiff_t>(kGuard);
+    }
+    for (std::size_t i = 0; i < kGuard; ++i) {
+      if (raw_[kGuard + bytes_ + i] != std::byte{kFence}) return static_cast<std::ptrdiff_t>(bytes_ + i);
+    }
+    return kIntact;
+  }
+  static constexpr std::ptrdiff_t kIntact = PTRDIFF_MAX;
+
+ private:
+  std::size_t bytes_;
+  std::byte* raw_;
+};
+
+// Visits a contract's fields and points every argument at a buffer allocated for it.
+struct Allocate {
+  std::vector<Field>& fields;
+  std::vector<GuardedBuffer>& buffers;
+  template <class T>
+  void operator()(const char* name, T*& pointer, std::size_t count, Dir dir) {
+    using Value = std::remove_const_t<T>;
+    std::byte* data = add(name, dtype_of<Value>(), count, dir);
+    pointer = reinterpret_cast<T*>(data);
+  }
+  void quant(const char* name, QuantView& view, BlockType type, int rows, int cols) {
+    view = make_quant_view(nullptr, type, rows, cols);
+    view.data = add(name, DType::kU8, view.bytes(), Dir::kIn);
+  }
+  std::byte* add(const char* name, DType dtype, std::size_t count, Dir dir) {
+    buffers.emplace_back(count * dtype_bytes(dtype));
+    fields.push_back({name, dtype, count, dir, buffers.back().data()});
+    return buffers.back().data();
+  }
+};
+
+// Swaps every matrix that the layout accepts for its prepared form.
+struct ApplyLayout {
+  const Layout* layout;
+  std::vector<std::vector<std::byte>>& storage;
+  template <class T>
+  void operator()(const char*, T*&, std::size_t, Dir) {}
+  void quant(const char*, QuantView& view, BlockType, int, int) {
+    if (!layout->accepts(view)) return;
+    storage.emplace_back(layout->prepared_bytes(view) + 64);
+    auto address = reinterpret_cast<std::uintptr_t>(storage.back().data());
+    auto* aligned = storage.back().data() + (64 - address % 64) % 64;
+    layout->prepare(view, aligned);
+    view.data = aligned;
+    view.layout = layout;
+  }
+};
+
+template <class Op>
+class ProblemOf final : public Problem {
+ public:
+  ProblemOf(typename Op::Case c, std::uint64_t seed) : case_(std::move(c)) {
+    buffers_.reserve(64);
+    Op::fields(case_.shape, args_, Allocate{fields_, buffers_});
+    Op::fill(case_, Filler(fields_, seed != 0 ? seed : seed_from_name(std::string(Op::kName) + "/" + case_.name)));
+    pristine_.resize(fields_.size());
+    for (std::size_t i = 0; i < fields_.size(); ++i) {
+      if (fields_[i].dir == Dir::kInOut) pristine_[i].assign(fields_[i].data, fields_[i].data + fields_[i].bytes());
+    }
+    workspace_.resize(Op::workspace_bytes(case_.shape) + 256);
+    prepared_.resize(variants<Op>().size());
+    reset();
+  }
+  const std::string& case_name() const override { return case_.name; }
+  std::string shape_text() const override { return case_.shape.describe(); }
+  Why ineligible(int variant, const DeviceInfo& device) const override {
+    return why_ineligible(*row(variant).variant, case_.shape, device);
+  }
+  void prepare(int variant) override {
+    auto& p = prepared_.at(static_cast<std::size_t>(variant));
+    if (p.ready) return;
+    p.args = args_;
+    if (const Layout* layout = row(variant).variant->layout) {
+      Op::fields(case_.shape, p.args, ApplyLayout{layout, p.storage});
+    }
+    p.ready = true;
+  }
+  void reset() override {
+    for (std::size_t i = 0; i < fields_.size(); ++i) {
+      if (fields_[i].dir == Dir::kInOut) std::memcpy(fields_[i].data, pristine_[i].data(), pristine_[i].size());
+      if (fields_[i].dir == Dir::kOut) std::memset(fields_[i].data, GuardedBuffer::kPoison, fields_[i].bytes());
+      buffers_[i].refence();
+    }
+  }
+  void run(int variant, Stream stream) override {
+    const auto& p = prepared_.at(static_cast<std::size_t>(variant));
+    if (!p.ready) throw std::logic_error("run before prepare");
+    auto address = reinterpret_cast<std::uintptr_t>(workspace_.data());
+    const Workspace ws{workspace_.data() + (256 - address % 256) % 256, workspace_.size() - 256};
+    row(variant).variant->host.fn(case_.shape, p.args, ws, stream);
+  }
+  std::vector<Field>& fields() override { return fields_; }
+  std::string broken_guard() const override {
+    for (std::size_t i = 0; i < fields_.size(); ++i) {
+      const std::ptrdiff_t at = buffers_[i].broken();
+      if (at != GuardedBuffer::kIntact) return fields_[i].name + " at byte " + std::to_string(at);
+    }
+    return {};
+  }
+  std::vector<std::vector<double>> reference() const override { return Op::reference(case_.shape, args_); }
+  double error_bound() const override { return Op::error_bound(case_.shape); }
+  double bytes_moved() const override { return Op::bytes_moved(case_.shape); }
+  double flops() const override { return Op::flops(case_.shape); }
+  bool mostly_nonfinite() const override { return case_.mostly_nonfinite; }
+
+ private:
+  struct Prepared {
+    bool ready = false;
+    typename Op::Args args{};
+    std::vector<std::vector<std::byte>> storage;
+  };
+  static const VariantRow<Op>& row(int variant) { return variants<Op>()[static_cast<std::size_t>(variant)]; }
+
+  typename Op::Case case_;
+  typename Op::Args args_{};
+  std::vector<Field> fields_;
+  std::vector<GuardedBuffer> buffers_;
+  std::vector<std::vector<std::byte>> pristine_;
+  std::vector<std::byte> workspace_;
+  std::vector<Prepared> prepared_;
+};
+
+template <class Op>
+concept HasCases = requires { Op::cases(); };
+
+}  // namespace op_impl_detail
+
+template <class Op>
+OpInfo make_op_info(const char* folder) {
+  if (std::string_view(folder) != Op::kName) throw std::logic_error(std::string("folder and kName differ: ") + folder);
+  OpInfo info;
+  info.name = Op::kName;
+  info.switch_name = Op::kSwitch;
+  info.summary = Op::kSummary;
+  info.kind = Op::kKind;
+  for (const auto& [name, v] : variants<Op>()) {
+    VariantInfo row;
+    row.name = name;
+    row.summary = v->summary;
+    row.stage = v->stage;
+    row.exactness = v->exactness;
+    row.bitwise_to = v->bitwise_to;
+    row.deterministic = v->deterministic;
+    row.batch_invariant = v->batch_invariant;
+    row.host_sync = v->host_sync;
+    row.host_declared = v->host.declared;
+    row.cuda_declared = v->cuda.declared;
+    row.cuda_built = v->cuda.fn != nullptr;
+    row.layout = v->layout != nullptr ? v->layout->name : "";
+    info.variants.push_back(std::move(row));
+  }
+  if constexpr (op_impl_detail::HasCases<Op>) {
+    for (const auto& c : Op::cases()) info.case_names.push_back(c.name);
+    info.make_problem = [](std::size_t index, std::uint64_t seed) -> std::unique_ptr<Problem> {
+      return std::make_unique<op_impl_detail::ProblemOf<Op>>(Op::cases().at(index), seed);
+    };
+  }
+  return info;
+}
+
+}  // namespace assay

@@ -1,0 +1,95 @@
+// The registry with types erased: what catalog, parity, bench and docs loop over.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/base/device_info.h"
+#include "kernels/base/registry.h"
+
+namespace assay {
+
+enum class DType : std::uint8_t { kF32, kF16, kI8, kI32, kU8 };  // kU8: raw bytes (quantised matrices)
+std::size_t dtype_bytes(DType type);
+const char* to_string(DType type);
+
+// kIn: read only. kOut: written whole. kInOut: read and written (caches, accumulators).
+enum class Dir : std::uint8_t { kIn, kOut, kInOut };
+
+// One buffer of a problem. Outputs lie between guard bytes.
+struct Field {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::size_t count = 0;
+  Dir dir = Dir::kIn;
+  std::byte* data = nullptr;
+  std::size_t bytes() const { return count * dtype_bytes(dtype); }
+};
+
+struct VariantInfo {
+  std::string name;
+  std::string summary;
+  Stage stage = Stage::kTrial;
+  Exactness exactness = Exactness::kBounded;
+  std::string bitwise_to;
+  bool deterministic = false;
+  bool batch_invariant = false;
+  bool host_sync = false;
+  bool host_declared = false;
+  bool cuda_declared = false;
+  bool cuda_built = false;
+  std::string layout;  // empty: the file's
+};
+
+// One case with its buffers: inputs filled from the seed, outputs poisoned. Host memory.
+class Problem {
+ public:
+  virtual ~Problem() = default;
+  virtual const std::string& case_name() const = 0;
+  virtual std::string shape_text() const = 0;
+  virtual Why ineligible(int variant, const DeviceInfo& device) const = 0;
+  // Builds the variant's weight layout if it has one; not timed. Called before run for each variant.
+  virtual void prepare(int variant) = 0;
+  // Restores kInOut fields and poisons kOut fields (0xFF bytes: NaN in every float type) and guard bytes.
+  virtual void reset() = 0;
+  // One launch on the buffers. The variant must be eligible and prepared.
+  virtual void run(int variant, Stream stream) = 0;
+  virtual std::vector<Field>& fields() = 0;
+  // Name of the first field with a changed guard byte, with the offset relative to its data; empty when intact.
+  virtual std::string broken_guard() const = 0;
+  // The lane's double reference: one vector per kOut or kInOut field, in field order. Reads the inputs as filled.
+  virtual std::vector<std::vector<double>> reference() const = 0;
+  virtual double error_bound() const = 0;  // relative L2 against the reference that a kBounded variant may show
+  virtual double bytes_moved() const = 0;
+  virtual double flops() const = 0;
+  // The case is declared to hold mostly non-finite outputs.
+  virtual bool mostly_nonfinite() const = 0;
+};
+
+enum class OpKind : std::uint8_t { kKernel, kComposite, kPolicy };
+const char* to_string(OpKind kind);
+
+struct OpInfo {
+  std::string name;         // folder, namespace, record key
+  std::string switch_name;  // ASSAY_<NAME>
+  std::string summary;
+  OpKind kind = OpKind::kKernel;
+  std::vector<VariantInfo> variants;  // stock first
+  std::vector<std::string> case_names;
+  // seed 0: the case's own seed (from its name). Index into case_names.
+  std::unique_ptr<Problem> (*make_problem)(std::size_t case_index, std::uint64_t seed) = nullptr;
+
+  // Index of the variant, or -1.
+  int find(std::string_view variant) const;
+};
+
+// Every op of this build, in the order of kernels/CMakeLists.txt.
+std::span<const OpInfo* const> all_ops();
+// UserError listing the valid names when there is no such op.
+const OpInfo& find_op(std::string_view name);
+
+}  // namespace assay

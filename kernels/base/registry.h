@@ -1,0 +1,94 @@
+// Ops and variants. An op is one contract type; a variant is one constant declared by ASSAY_VARIANT; the table of
+// an op's variants is generated from file names (cmake/AssayOp.cmake), so nothing registers itself at run time.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/base/blocks.h"
+#include "kernels/base/device_info.h"
+#include "kernels/base/stream.h"
+
+namespace assay {
+
+enum class Stage : std::uint8_t { kStock, kTrial, kKept, kRejected };
+const char* to_string(Stage stage);  // "stock", "trial", "kept", "rejected"
+
+enum class Exactness : std::uint8_t { kBitwise, kSelection, kBounded, kModelLevel };
+const char* to_string(Exactness exactness);
+
+// Null: eligible. Otherwise the reason, in words, static storage.
+using Why = const char*;
+
+// A weight layout other than the file's. The loader prepares each matrix once, outside any timed region, and shares
+// layouts by address. `unprepare` is the byte-exact inverse (tested).
+struct Layout {
+  const char* name = nullptr;
+  bool (*accepts)(const QuantView& source) = nullptr;
+  std::size_t (*prepared_bytes)(const QuantView& source) = nullptr;
+  void (*prepare)(const QuantView& source, std::byte* out) = nullptr;
+  // `source` gives type, rows and cols; its data pointer is not read.
+  void (*unprepare)(const QuantView& source, const std::byte* prepared, std::byte* out) = nullptr;
+};
+
+// One column of the registry: a launch function for one backend. `declared` tells "not built here" from "does not exist".
+template <class Op>
+struct Column {
+  using Fn = void (*)(const typename Op::Shape&, const typename Op::Args&, Workspace, Stream);
+  Fn fn = nullptr;
+  bool declared = false;
+};
+
+// ASSAY_HOST(f): always &f. ASSAY_LAUNCH(f): &f in a build with CUDA, null without: the one place the builds differ.
+#define ASSAY_HOST(f) {&(f), true}
+#if defined(ASSAY_WITH_CUDA)
+#define ASSAY_LAUNCH(f) {&(f), true}
+#else
+#define ASSAY_LAUNCH(f) {nullptr, true}
+#endif
+
+template <class Op>
+struct Variant {
+  const char* summary = "";  // one line: the mechanism, not praise
+  Stage stage = Stage::kTrial;
+  Exactness exactness = Exactness::kBounded;
+  const char* bitwise_to = "stock";  // another variant or "op:variant"; read for kBitwise only
+  bool deterministic = false;        // same bits on repeat
+  bool batch_invariant = false;      // a row's bits do not depend on its neighbours or the thread count
+  bool host_sync = false;            // its source shape synchronises with the host: never under capture
+  Why (*ineligible)(const typename Op::Shape&, const DeviceInfo&) = nullptr;  // null: takes every legal shape
+  const Layout* layout = nullptr;
+  Column<Op> host = {};
+  Column<Op> cuda = {};
+
+  const Column<Op>& column(Backend backend) const { return backend == Backend::kHost ? host : cuda; }
+};
+
+template <class Op>
+struct VariantRow {
+  const char* name;
+  const Variant<Op>* variant;
+};
+
+// The op's table, stock first. Defined by generated code.
+template <class Op>
+std::span<const VariantRow<Op>> variants();
+
+// Opens the declaration: ASSAY_VARIANT(GemvQuant, avx2){.summary = .., .host = ASSAY_HOST(run_avx2)};
+// in namespace assay. The file's stem must equal `name`, or the generated table fails to link.
+#define ASSAY_VARIANT(Op, name)                       \
+  extern const Variant<Op> variant_##Op##_##name;     \
+  const Variant<Op> variant_##Op##_##name
+
+// Why `variant` cannot run this shape on this device's backend; null when it can.
+template <class Op>
+Why why_ineligible(const Variant<Op>& variant, const typename Op::Shape& shape, const DeviceInfo& device) {
+  const auto& column = variant.column(device.backend);
+  if (!column.declared) {
+    return device.backend == Backend::kHost ? "has no host implementation" : "has no CUDA implementation";
+  }
+  if (column.fn == nullptr) return "not built: this build has no CUDA";
+  return variant.ineligible != nullptr ? variant.ineligible(shape, device) : nullptr;
+}
+
+}  // namespace assay
