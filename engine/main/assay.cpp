@@ -18,13 +18,18 @@ void print_help() {
     std::cout << '\n' << group << ":\n";
     for (const Command* c : all_commands()) {
       if (std::strcmp(c->group, group) == 0) {
-        std::cout << "  " << c->name << std::string(std::max<std::size_t>(14, std::strlen(c->name) + 1) - std::strlen(c->name), ' ')
+        std::cout << "  " << c->name
+                  << std::string(
+                         std::max<std::size_t>(14, std::strlen(c->name) + 1) - std::strlen(c->name),
+                         ' ')
                   << c->summary << '\n';
       }
     }
   }
-  std::cout << "\nExit codes: 0 good, 1 a check failed, 2 usage, 3 input refused, 77 no hardware for it.\n"
-               "Example: assay generate --model engine/models/tiny-gemma4-moe-q4_0.gguf --chat \"SQLite: VACUUM\"\n";
+  std::cout << "\nExit codes: 0 good, 1 a check failed, 2 usage, 3 input refused, 77 no hardware "
+               "for it.\n"
+               "Example: assay generate --model engine/models/tiny-gemma4-moe-q4_0.gguf --chat "
+               "\"SQLite: VACUUM\"\n";
 }
 
 int run(int argc, char** argv) {

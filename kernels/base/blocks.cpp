@@ -14,10 +14,17 @@ struct TypeFacts {
   std::size_t bytes;
 };
 constexpr TypeFacts kFacts[] = {
-    {BlockType::kF32, "f32", 1, 4},      {BlockType::kF16, "f16", 1, 2},      {BlockType::kBF16, "bf16", 1, 2},
-    {BlockType::kQ4_0, "q4_0", 32, 18},  {BlockType::kQ4_1, "q4_1", 32, 20},  {BlockType::kQ5_0, "q5_0", 32, 22},
-    {BlockType::kQ5_1, "q5_1", 32, 24},  {BlockType::kQ8_0, "q8_0", 32, 34},  {BlockType::kQ4_K, "q4_k", 256, 144},
-    {BlockType::kQ5_K, "q5_k", 256, 176}, {BlockType::kQ6_K, "q6_k", 256, 210},
+    {BlockType::kF32, "f32", 1, 4},
+    {BlockType::kF16, "f16", 1, 2},
+    {BlockType::kBF16, "bf16", 1, 2},
+    {BlockType::kQ4_0, "q4_0", 32, 18},
+    {BlockType::kQ4_1, "q4_1", 32, 20},
+    {BlockType::kQ5_0, "q5_0", 32, 22},
+    {BlockType::kQ5_1, "q5_1", 32, 24},
+    {BlockType::kQ8_0, "q8_0", 32, 34},
+    {BlockType::kQ4_K, "q4_k", 256, 144},
+    {BlockType::kQ5_K, "q5_k", 256, 176},
+    {BlockType::kQ6_K, "q6_k", 256, 210},
 };
 const TypeFacts& facts(BlockType type) {
   for (const auto& f : kFacts) {
@@ -162,10 +169,13 @@ float signed_max(const float* x, int n) {
   }
   return best;
 }
-int clamp_round(float v, int lo, int hi) { return std::clamp(static_cast<int>(std::lround(v)), lo, hi); }
+int clamp_round(float v, int lo, int hi) {
+  return std::clamp(static_cast<int>(std::lround(v)), lo, hi);
+}
 
 void put_nibbles(std::byte* qs, const int* q) {
-  for (int j = 0; j < 16; ++j) qs[j] = static_cast<std::byte>((q[j] & 15) | ((q[j + 16] & 15) << 4));
+  for (int j = 0; j < 16; ++j)
+    qs[j] = static_cast<std::byte>((q[j] & 15) | ((q[j + 16] & 15) << 4));
 }
 std::uint32_t fifth_bits(const int* q) {
   std::uint32_t bits = 0;
@@ -179,7 +189,8 @@ void quantize_block(BlockType type, const float* x, std::byte* b) {
     const float d = signed_max(x, 32) / static_cast<float>(-half_range);
     store16(b, float_to_half(d));
     const float inverse = d != 0.0F ? 1.0F / d : 0.0F;
-    for (int j = 0; j < 32; ++j) q[j] = clamp_round(x[j] * inverse + static_cast<float>(half_range), 0, 2 * half_range - 1);
+    for (int j = 0; j < 32; ++j)
+      q[j] = clamp_round(x[j] * inverse + static_cast<float>(half_range), 0, 2 * half_range - 1);
   };
   const auto affine = [&](int levels) {
     const auto [lo, hi] = std::minmax_element(x, x + 32);
@@ -221,7 +232,8 @@ void quantize_block(BlockType type, const float* x, std::byte* b) {
       const float d = std::fabs(signed_max(x, 32)) / 127.0F;
       store16(b, float_to_half(d));
       const float inverse = d != 0.0F ? 1.0F / d : 0.0F;
-      for (int j = 0; j < 32; ++j) b[2 + j] = static_cast<std::byte>(clamp_round(x[j] * inverse, -127, 127));
+      for (int j = 0; j < 32; ++j)
+        b[2 + j] = static_cast<std::byte>(clamp_round(x[j] * inverse, -127, 127));
       return;
     }
     case BlockType::kQ4_K:
@@ -275,7 +287,8 @@ void quantize_block(BlockType type, const float* x, std::byte* b) {
         b[192 + at] = static_cast<std::byte>(sc);
         const float ds = d * static_cast<float>(sc);
         const int code = (ds > 0.0F ? clamp_round(x[e] / ds, -32, 31) : 0) + 32;
-        b[64 * n + 32 * (g & 1) + l] |= static_cast<std::byte>(g < 2 ? code & 15 : (code & 15) << 4);
+        b[64 * n + 32 * (g & 1) + l] |=
+            static_cast<std::byte>(g < 2 ? code & 15 : (code & 15) << 4);
         b[128 + 32 * n + l] |= static_cast<std::byte>((code >> 4) << (2 * g));
       }
       return;
@@ -308,7 +321,8 @@ std::size_t row_bytes(BlockType type, int cols) {
 }
 
 QuantView make_quant_view(const std::byte* data, BlockType type, int rows, int cols) {
-  return QuantView{.data = data, .type = type, .rows = rows, .cols = cols, .row_bytes = row_bytes(type, cols)};
+  return QuantView{
+      .data = data, .type = type, .rows = rows, .cols = cols, .row_bytes = row_bytes(type, cols)};
 }
 
 float half_to_float(std::uint16_t h) {
@@ -316,7 +330,8 @@ float half_to_float(std::uint16_t h) {
   const std::uint32_t exponent = (h >> 10) & 31U;
   const std::uint32_t mantissa = h & 0x3FFU;
   if (exponent == 31) return std::bit_cast<float>(sign | 0x7F800000U | (mantissa << 13));
-  if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+  if (exponent != 0)
+    return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
   const float subnormal = static_cast<float>(mantissa) * 0x1p-24F;
   return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(subnormal));
 }
@@ -328,7 +343,8 @@ std::uint16_t float_to_half(float f) {
   if (magnitude > 0x7F800000U) {
     return static_cast<std::uint16_t>(sign | 0x7E00U | ((magnitude >> 13) & 0x1FFU));
   }
-  if (magnitude >= 0x477FF000U) return static_cast<std::uint16_t>(sign | 0x7C00U);  // rounds to 65536 or is inf
+  if (magnitude >= 0x477FF000U)
+    return static_cast<std::uint16_t>(sign | 0x7C00U);  // rounds to 65536 or is inf
   if (magnitude < 0x38800000U) {
     // Below the smallest normal half: adding 0.5 leaves the code in the low bits, rounded to nearest even by the FPU.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
@@ -347,13 +363,15 @@ std::uint16_t float_to_bf16(float f) {
 void dequantize(BlockType type, const std::byte* blocks, std::size_t n, float* out) {
   const std::size_t elements = block_elements(type);
   const std::size_t bytes = block_bytes(type);
-  for (std::size_t i = 0; i < n; i += elements, blocks += bytes) dequantize_block(type, blocks, out + i);
+  for (std::size_t i = 0; i < n; i += elements, blocks += bytes)
+    dequantize_block(type, blocks, out + i);
 }
 
 void quantize(BlockType type, const float* in, std::size_t n, std::byte* blocks) {
   const std::size_t elements = block_elements(type);
   const std::size_t bytes = block_bytes(type);
-  for (std::size_t i = 0; i < n; i += elements, blocks += bytes) quantize_block(type, in + i, blocks);
+  for (std::size_t i = 0; i < n; i += elements, blocks += bytes)
+    quantize_block(type, in + i, blocks);
 }
 
 void quantize_q8(const float* x, std::size_t n, std::int8_t* codes, std::uint16_t* scales) {
@@ -365,7 +383,9 @@ void quantize_q8(const float* x, std::size_t n, std::int8_t* codes, std::uint16_
     scales[b] = float_to_half(d);
     for (int j = 0; j < kQ8Block; ++j) {
       // |x / d| <= 127 up to one rounding; half away from zero is what std::round does.
-      codes[b * kQ8Block + j] = d > 0.0F ? static_cast<std::int8_t>(std::clamp(std::round(xb[j] / d), -127.0F, 127.0F)) : std::int8_t{0};
+      codes[b * kQ8Block + j] =
+          d > 0.0F ? static_cast<std::int8_t>(std::clamp(std::round(xb[j] / d), -127.0F, 127.0F))
+                   : std::int8_t{0};
     }
   }
 }

@@ -23,9 +23,17 @@ enum class BlockType : std::uint8_t {
   kQ6_K = 14,
   kBF16 = 30,
 };
-inline constexpr BlockType kAllBlockTypes[] = {BlockType::kF32,  BlockType::kF16,  BlockType::kBF16, BlockType::kQ4_0,
-                                               BlockType::kQ4_1, BlockType::kQ5_0, BlockType::kQ5_1, BlockType::kQ8_0,
-                                               BlockType::kQ4_K, BlockType::kQ5_K, BlockType::kQ6_K};
+inline constexpr BlockType kAllBlockTypes[] = {BlockType::kF32,
+                                               BlockType::kF16,
+                                               BlockType::kBF16,
+                                               BlockType::kQ4_0,
+                                               BlockType::kQ4_1,
+                                               BlockType::kQ5_0,
+                                               BlockType::kQ5_1,
+                                               BlockType::kQ8_0,
+                                               BlockType::kQ4_K,
+                                               BlockType::kQ5_K,
+                                               BlockType::kQ6_K};
 
 // Elements and bytes of one block. Every size is even; only 2-byte alignment may be assumed.
 std::size_t block_elements(BlockType type);
@@ -43,8 +51,8 @@ struct QuantView {
   const std::byte* data = nullptr;
   BlockType type = BlockType::kF32;
   int rows = 0;
-  int cols = 0;                // a multiple of block_elements(type)
-  std::size_t row_bytes = 0;   // cols / block_elements * block_bytes
+  int cols = 0;               // a multiple of block_elements(type)
+  std::size_t row_bytes = 0;  // cols / block_elements * block_bytes
   const Layout* layout = nullptr;
 
   std::size_t bytes() const { return static_cast<std::size_t>(rows) * row_bytes; }
@@ -56,7 +64,9 @@ QuantView make_quant_view(const std::byte* data, BlockType type, int rows, int c
 // IEEE half and bfloat16. Conversion from float rounds to nearest even; NaN stays NaN.
 float half_to_float(std::uint16_t h);
 std::uint16_t float_to_half(float f);
-inline float bf16_to_float(std::uint16_t h) { return std::bit_cast<float>(static_cast<std::uint32_t>(h) << 16); }
+inline float bf16_to_float(std::uint16_t h) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(h) << 16);
+}
 std::uint16_t float_to_bf16(float f);
 
 // out[n] = the blocks' values in float, the exact formulas of the spec (each product rounded once, no fma).

@@ -12,15 +12,17 @@ const BuildId& build_id() { return kBuildIdData; }
 
 std::string build_line() {
   const BuildId& b = build_id();
-  return std::string(b.version) + " commit " + std::string(b.commit).substr(0, 12) + (b.dirty ? " dirty" : " clean") + " tree " +
-         std::string(b.tree_sha256).substr(0, 12) + ' ' + b.compiler + " cuda " + b.cuda + ' ' + b.build_type;
+  return std::string(b.version) + " commit " + std::string(b.commit).substr(0, 12) +
+         (b.dirty ? " dirty" : " clean") + " tree " + std::string(b.tree_sha256).substr(0, 12) +
+         ' ' + b.compiler + " cuda " + b.cuda + ' ' + b.build_type;
 }
 
 std::string executable_sha256() {
   Sha256 hash;
   if (std::FILE* f = std::fopen("/proc/self/exe", "rb")) {
     std::vector<char> buffer(1 << 20);
-    for (std::size_t n = 0; (n = std::fread(buffer.data(), 1, buffer.size(), f)) > 0;) hash.update(buffer.data(), n);
+    for (std::size_t n = 0; (n = std::fread(buffer.data(), 1, buffer.size(), f)) > 0;)
+      hash.update(buffer.data(), n);
     std::fclose(f);
   }
   return hash.hex();

@@ -7,12 +7,12 @@
 namespace assay {
 
 struct BuildId {
-  const char* version;        // "0.1.0"
-  const char* commit;         // full hash, or "unknown"
-  bool dirty;                 // tracked files differed from the commit at build time
-  const char* tree_sha256;    // digest over all source files of the build
+  const char* version;      // "0.1.0"
+  const char* commit;       // full hash, or "unknown"
+  bool dirty;               // tracked files differed from the commit at build time
+  const char* tree_sha256;  // digest over all source files of the build
   const char* compiler;
-  const char* cuda;           // toolkit version, or "none"
+  const char* cuda;  // toolkit version, or "none"
   const char* build_type;
 };
 const BuildId& build_id();

@@ -25,10 +25,12 @@ DeviceInfo read_host() {
   d.backend = Backend::kHost;
   d.name = cpu_model();
   __builtin_cpu_init();
-  d.avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 && __builtin_cpu_supports("f16c") != 0;
-  d.avx512_vnni = d.avx2 && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
-                  __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
-                  __builtin_cpu_supports("avx512vnni") != 0;
+  d.avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
+           __builtin_cpu_supports("f16c") != 0;
+  d.avx512_vnni =
+      d.avx2 && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+      __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
+      __builtin_cpu_supports("avx512vnni") != 0;
   d.threads = static_cast<int>(std::thread::hardware_concurrency());
   return d;
 }

@@ -17,10 +17,15 @@ Choice choose(const std::string& op, const Env& env, const Profile& profile) {
 
 void note_fallback(DispatchReport& report, Why reason, bool strict) {
   if (strict) {
-    throw UserError("ASSAY_STRICT=1: " + report.op + "=" + report.choice.variant + " cannot run here: " + reason);
+    throw UserError("ASSAY_STRICT=1: " + report.op + "=" + report.choice.variant +
+                    " cannot run here: " + reason);
   }
   if (++report.fallback[reason] == 1) {
-    ASSAY_LOG(warn, "{}={} serves stock where it is ineligible: {}", report.op, report.choice.variant, reason);
+    ASSAY_LOG(warn,
+              "{}={} serves stock where it is ineligible: {}",
+              report.op,
+              report.choice.variant,
+              reason);
   }
 }
 

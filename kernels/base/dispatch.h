@@ -29,8 +29,8 @@ Choice choose(const std::string& op, const Env& env, const Profile& profile);
 struct DispatchReport {
   std::string op;
   Choice choice;
-  std::uint64_t selected = 0;  // calls served by the chosen variant
-  std::uint64_t stock = 0;     // calls served by stock
+  std::uint64_t selected = 0;                     // calls served by the chosen variant
+  std::uint64_t stock = 0;                        // calls served by stock
   std::map<std::string, std::uint64_t> fallback;  // reason -> calls
   // parity:<variant> only
   std::uint64_t compared = 0;
@@ -45,7 +45,8 @@ void note_fallback(DispatchReport& report, Why reason, bool strict);
 template <class Op>
 class Dispatch {
  public:
-  Dispatch(const Choice& choice, const DeviceInfo& device, bool strict) : device_(device), strict_(strict) {
+  Dispatch(const Choice& choice, const DeviceInfo& device, bool strict)
+      : device_(device), strict_(strict) {
     report_.op = Op::kName;
     report_.choice = choice;
     stock_ = variants<Op>()[0].variant;
@@ -56,7 +57,10 @@ class Dispatch {
   }
 
   // Serves stock when the chosen variant is ineligible for this shape (counted) and always under parity.
-  void operator()(const typename Op::Shape& shape, const typename Op::Args& args, Workspace ws, Stream stream) {
+  void operator()(const typename Op::Shape& shape,
+                  const typename Op::Args& args,
+                  Workspace ws,
+                  Stream stream) {
     if (chosen_ == stock_) {
       call(*stock_, shape, args, ws, stream);
       ++report_.stock;
@@ -90,19 +94,27 @@ class Dispatch {
     template <class T>
     void operator()(const char*, T*& p, std::size_t count, Dir dir) {
       if constexpr (!std::is_const_v<T>) {
-        if (dir != Dir::kIn && p != nullptr) spans.push_back({reinterpret_cast<std::byte*>(p), count * sizeof(T), dtype_of<T>()});
+        if (dir != Dir::kIn && p != nullptr)
+          spans.push_back({reinterpret_cast<std::byte*>(p), count * sizeof(T), dtype_of<T>()});
       }
     }
     void quant(const char*, QuantView&, BlockType, int, int) {}
   };
 
-  void call(const Variant<Op>& v, const typename Op::Shape& s, const typename Op::Args& a, Workspace ws, Stream stream) {
+  void call(const Variant<Op>& v,
+            const typename Op::Shape& s,
+            const typename Op::Args& a,
+            Workspace ws,
+            Stream stream) {
     v.column(device_.backend).fn(s, a, ws, stream);
   }
 
   // The variant runs first, on the real buffers; then its outputs are set aside, the buffers are restored and stock
   // runs: whatever a broken variant wrote into a declared output is gone before anyone reads it.
-  void run_both(const typename Op::Shape& shape, const typename Op::Args& args, Workspace ws, Stream stream) {
+  void run_both(const typename Op::Shape& shape,
+                const typename Op::Args& args,
+                Workspace ws,
+                Stream stream) {
     if constexpr (op_impl_detail::HasCases<Op>) {
       auto copy = args;
       std::vector<typename Outputs::Span> spans;
@@ -117,7 +129,8 @@ class Dispatch {
       }
       call(*stock_, shape, args, ws, stream);
       for (std::size_t i = 0; i < spans.size(); ++i) {
-        const Difference d = measure_bytes(spans[i].dtype, got[i].data(), spans[i].data, spans[i].bytes);
+        const Difference d =
+            measure_bytes(spans[i].dtype, got[i].data(), spans[i].data, spans[i].bytes);
         report_.worst_rel_l2 = worse(report_.worst_rel_l2, d.rel_l2);
         report_.worst_ulp = std::max(report_.worst_ulp, d.max_ulp);
         report_.mismatched_bytes += d.mismatched_bytes;

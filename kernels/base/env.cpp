@@ -29,7 +29,8 @@ const OpInfo* op_of_switch(std::string_view name) {
 
 std::string valid_names() {
   std::string text;
-  for (const auto name : kGeneral) text += std::string(text.empty() ? "" : ", ") + std::string(name);
+  for (const auto name : kGeneral)
+    text += std::string(text.empty() ? "" : ", ") + std::string(name);
   for (const OpInfo* op : all_ops()) text += std::string(", ") + op->switch_name;
   return text;
 }
@@ -55,8 +56,8 @@ Env Env::from(const std::map<std::string, std::string>& variables) {
       }
       const SwitchValue parsed = parse_switch(value);
       if (op->find(parsed.variant) < 0 || (parsed.parity && parsed.variant == "stock")) {
-        throw UserError(name + "=" + value + ": " + op->name + " has no such variant; valid values are " +
-                        valid_values(*op));
+        throw UserError(name + "=" + value + ": " + op->name +
+                        " has no such variant; valid values are " + valid_values(*op));
       }
     } else if (name != "ASSAY_LOG_LEVEL" && value != "0" && value != "1") {
       throw UserError(name + "=" + value + ": valid values are 0 and 1");
@@ -70,7 +71,8 @@ Env Env::read() {
   std::map<std::string, std::string> found;
   for (char** e = environ; e != nullptr && *e != nullptr; ++e) {
     const char* eq = std::strchr(*e, '=');
-    if (eq != nullptr) found.emplace(std::string(*e, static_cast<std::size_t>(eq - *e)), std::string(eq + 1));
+    if (eq != nullptr)
+      found.emplace(std::string(*e, static_cast<std::size_t>(eq - *e)), std::string(eq + 1));
   }
   return from(found);
 }

@@ -1,9 +1,9 @@
 #include "kernels/base/log.h"
 
-#include <spdlog/sinks/stdout_color_sinks.h>
-
 #include <memory>
 #include <string>
+
+#include <spdlog/sinks/stdout_color_sinks.h>
 
 #include "kernels/base/error.h"
 
@@ -13,7 +13,8 @@ void init_log(const char* level_name) {
   const std::string name = level_name != nullptr ? level_name : "info";
   const auto level = spdlog::level::from_str(name);
   if (level == spdlog::level::off && name != "off") {
-    throw UserError("ASSAY_LOG_LEVEL=" + name + ": valid are trace, debug, info, warning, error, critical, off");
+    throw UserError("ASSAY_LOG_LEVEL=" + name +
+                    ": valid are trace, debug, info, warning, error, critical, off");
   }
   auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
   auto logger = std::make_shared<spdlog::logger>("assay", std::move(sink));

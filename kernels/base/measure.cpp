@@ -69,17 +69,23 @@ double rel_l2(std::span<const float> got, std::span<const double> want) {
 
 std::uint64_t ulp_distance(float a, float b) {
   if (std::isnan(a) || std::isnan(b)) {
-    return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b) ? 0 : std::numeric_limits<std::uint64_t>::max();
+    return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b)
+               ? 0
+               : std::numeric_limits<std::uint64_t>::max();
   }
   const auto ordered = [](float f) -> std::int64_t {
     const auto bits = std::bit_cast<std::int32_t>(f);
-    return bits >= 0 ? bits : static_cast<std::int64_t>(std::numeric_limits<std::int32_t>::min()) - bits;
+    return bits >= 0 ? bits
+                     : static_cast<std::int64_t>(std::numeric_limits<std::int32_t>::min()) - bits;
   };
   const std::int64_t d = ordered(a) - ordered(b);
   return static_cast<std::uint64_t>(d < 0 ? -d : d);
 }
 
-Difference measure_bytes(DType dtype, const std::byte* got, const std::byte* want, std::size_t bytes) {
+Difference measure_bytes(DType dtype,
+                         const std::byte* got,
+                         const std::byte* want,
+                         std::size_t bytes) {
   Difference out;
   out.compared = bytes / dtype_bytes(dtype);
   for (std::size_t i = 0; i < bytes; ++i) out.mismatched_bytes += got[i] != want[i] ? 1 : 0;
@@ -96,7 +102,8 @@ Difference measure_bytes(DType dtype, const std::byte* got, const std::byte* wan
       out.worst_index = i;
     }
     if (dtype == DType::kF32) {
-      out.max_ulp = std::max(out.max_ulp, ulp_distance(static_cast<float>(g), static_cast<float>(w)));
+      out.max_ulp =
+          std::max(out.max_ulp, ulp_distance(static_cast<float>(g), static_cast<float>(w)));
     }
   }
   out.rel_l2 = sum.value();

@@ -9,8 +9,8 @@
 namespace assay {
 
 struct Difference {
-  double rel_l2 = 0.0;                 // ||got - want|| / ||want||; infinity when a non-finite position differs
-  std::uint64_t max_ulp = 0;           // steps between floats; the maximum value for NaN against a number
+  double rel_l2 = 0.0;  // ||got - want|| / ||want||; infinity when a non-finite position differs
+  std::uint64_t max_ulp = 0;  // steps between floats; the maximum value for NaN against a number
   std::uint64_t mismatched_bytes = 0;  // bytes that differ
   std::size_t compared = 0;            // elements
   std::size_t worst_index = 0;         // element with the largest difference
@@ -22,7 +22,10 @@ double rel_l2(std::span<const float> got, std::span<const double> want);
 // Distance in representable floats, sign-aware; 0 for equal bits and for +0 against -0.
 std::uint64_t ulp_distance(float a, float b);
 // Byte and value difference of two buffers of one dtype (integers: rel_l2 counts values as numbers).
-Difference measure_bytes(DType dtype, const std::byte* got, const std::byte* want, std::size_t bytes);
+Difference measure_bytes(DType dtype,
+                         const std::byte* got,
+                         const std::byte* want,
+                         std::size_t bytes);
 // The larger of two distances; NaN counts as larger than everything (and comes back as infinity).
 double worse(double a, double b);
 

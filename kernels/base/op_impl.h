@@ -40,7 +40,8 @@ constexpr DType dtype_of() {
   } else if constexpr (std::is_same_v<T, std::int32_t>) {
     return DType::kI32;
   } else {
-    static_assert(std::is_same_v<T, std::byte> || std::is_same_v<T, std::uint8_t>, "field type has no DType");
+    static_assert(std::is_same_v<T, std::byte> || std::is_same_v<T, std::uint8_t>,
+                  "field type has no DType");
     return DType::kU8;
   }
 }
@@ -77,13 +78,17 @@ class GuardedBuffer {
   static constexpr unsigned char kFence = 0xA5;
   static constexpr unsigned char kPoison = 0xFF;
   explicit GuardedBuffer(std::size_t bytes)
-      : bytes_(bytes), raw_(static_cast<std::byte*>(::operator new(bytes + 2 * kGuard, std::align_val_t{64}))) {
+      : bytes_(bytes),
+        raw_(static_cast<std::byte*>(::operator new (bytes + 2 * kGuard, std::align_val_t{64}))) {
     std::memset(raw_, kFence, kGuard);
     std::memset(raw_ + kGuard + bytes_, kFence, kGuard);
     std::memset(raw_ + kGuard, kPoison, bytes_);
   }
-  ~GuardedBuffer() { if (raw_ != nullptr) ::operator delete(raw_, std::align_val_t{64}); }
-  GuardedBuffer(GuardedBuffer&& o) noexcept : bytes_(o.bytes_), raw_(std::exchange(o.raw_, nullptr)) {}
+  ~GuardedBuffer() {
+    if (raw_ != nullptr) ::operator delete (raw_, std::align_val_t{64});
+  }
+  GuardedBuffer(GuardedBuffer&& o) noexcept
+      : bytes_(o.bytes_), raw_(std::exchange(o.raw_, nullptr)) {}
   GuardedBuffer& operator=(GuardedBuffer&&) = delete;
   std::byte* data() const { return raw_ + kGuard; }
   void refence() {
@@ -93,10 +98,12 @@ class GuardedBuffer {
   // Offset (relative to data) of the first changed guard byte, or the maximum value when intact.
   std::ptrdiff_t broken() const {
     for (std::size_t i = 0; i < kGuard; ++i) {
-      if (raw_[i] != std::byte{kFence}) return static_cast<std::ptrdiff_t>(i) - static_cast<std::ptrdiff_t>(kGuard);
+      if (raw_[i] != std::byte{kFence})
+        return static_cast<std::ptrdiff_t>(i) - static_cast<std::ptrdiff_t>(kGuard);
     }
     for (std::size_t i = 0; i < kGuard; ++i) {
-      if (raw_[kGuard + bytes_ + i] != std::byte{kFence}) return static_cast<std::ptrdiff_t>(bytes_ + i);
+      if (raw_[kGuard + bytes_ + i] != std::byte{kFence})
+        return static_cast<std::ptrdiff_t>(bytes_ + i);
     }
     return kIntact;
   }
@@ -151,10 +158,13 @@ class ProblemOf final : public Problem {
   ProblemOf(typename Op::Case c, std::uint64_t seed) : case_(std::move(c)) {
     buffers_.reserve(64);
     Op::fields(case_.shape, args_, Allocate{fields_, buffers_});
-    Op::fill(case_, Filler(fields_, seed != 0 ? seed : seed_from_name(std::string(Op::kName) + "/" + case_.name)));
+    Op::fill(case_,
+             Filler(fields_,
+                    seed != 0 ? seed : seed_from_name(std::string(Op::kName) + "/" + case_.name)));
     pristine_.resize(fields_.size());
     for (std::size_t i = 0; i < fields_.size(); ++i) {
-      if (fields_[i].dir == Dir::kInOut) pristine_[i].assign(fields_[i].data, fields_[i].data + fields_[i].bytes());
+      if (fields_[i].dir == Dir::kInOut)
+        pristine_[i].assign(fields_[i].data, fields_[i].data + fields_[i].bytes());
     }
     workspace_.resize(Op::workspace_bytes(case_.shape) + 256);
     prepared_.resize(variants<Op>().size());
@@ -176,8 +186,10 @@ class ProblemOf final : public Problem {
   }
   void reset() override {
     for (std::size_t i = 0; i < fields_.size(); ++i) {
-      if (fields_[i].dir == Dir::kInOut) std::memcpy(fields_[i].data, pristine_[i].data(), pristine_[i].size());
-      if (fields_[i].dir == Dir::kOut) std::memset(fields_[i].data, GuardedBuffer::kPoison, fields_[i].bytes());
+      if (fields_[i].dir == Dir::kInOut)
+        std::memcpy(fields_[i].data, pristine_[i].data(), pristine_[i].size());
+      if (fields_[i].dir == Dir::kOut)
+        std::memset(fields_[i].data, GuardedBuffer::kPoison, fields_[i].bytes());
       buffers_[i].refence();
     }
   }
@@ -196,7 +208,9 @@ class ProblemOf final : public Problem {
     }
     return {};
   }
-  std::vector<std::vector<double>> reference() const override { return Op::reference(case_.shape, args_); }
+  std::vector<std::vector<double>> reference() const override {
+    return Op::reference(case_.shape, args_);
+  }
   double error_bound() const override { return Op::error_bound(case_.shape); }
   double bytes_moved() const override { return Op::bytes_moved(case_.shape); }
   double flops() const override { return Op::flops(case_.shape); }
@@ -208,7 +222,9 @@ class ProblemOf final : public Problem {
     typename Op::Args args{};
     std::vector<std::vector<std::byte>> storage;
   };
-  static const VariantRow<Op>& row(int variant) { return variants<Op>()[static_cast<std::size_t>(variant)]; }
+  static const VariantRow<Op>& row(int variant) {
+    return variants<Op>()[static_cast<std::size_t>(variant)];
+  }
 
   typename Op::Case case_;
   typename Op::Args args_{};
@@ -220,13 +236,16 @@ class ProblemOf final : public Problem {
 };
 
 template <class Op>
-concept HasCases = requires { Op::cases(); };
+concept HasCases = requires {
+  Op::cases();
+};
 
 }  // namespace op_impl_detail
 
 template <class Op>
 OpInfo make_op_info(const char* folder) {
-  if (std::string_view(folder) != Op::kName) throw std::logic_error(std::string("folder and kName differ: ") + folder);
+  if (std::string_view(folder) != Op::kName)
+    throw std::logic_error(std::string("folder and kName differ: ") + folder);
   OpInfo info;
   info.name = Op::kName;
   info.switch_name = Op::kSwitch;

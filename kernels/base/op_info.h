@@ -13,7 +13,13 @@
 
 namespace assay {
 
-enum class DType : std::uint8_t { kF32, kF16, kI8, kI32, kU8 };  // kU8: raw bytes (quantised matrices)
+enum class DType : std::uint8_t {
+  kF32,
+  kF16,
+  kI8,
+  kI32,
+  kU8
+};  // kU8: raw bytes (quantised matrices)
 std::size_t dtype_bytes(DType type);
 const char* to_string(DType type);
 
@@ -63,7 +69,8 @@ class Problem {
   virtual std::string broken_guard() const = 0;
   // The lane's double reference: one vector per kOut or kInOut field, in field order. Reads the inputs as filled.
   virtual std::vector<std::vector<double>> reference() const = 0;
-  virtual double error_bound() const = 0;  // relative L2 against the reference that a kBounded variant may show
+  virtual double error_bound()
+      const = 0;  // relative L2 against the reference that a kBounded variant may show
   virtual double bytes_moved() const = 0;
   virtual double flops() const = 0;
   // The case is declared to hold mostly non-finite outputs.

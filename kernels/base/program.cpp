@@ -1,9 +1,5 @@
 #include "kernels/base/program.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -11,6 +7,9 @@
 #include <iostream>
 
 #include <CLI/CLI.hpp>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "kernels/base/build_id.h"
 #include "kernels/base/env.h"
@@ -21,7 +20,9 @@ namespace assay {
 namespace {
 
 std::int64_t now_ms() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 [[noreturn]] void refuse_file(const std::string& path, int error) {
@@ -30,7 +31,10 @@ std::int64_t now_ms() {
 
 }  // namespace
 
-int run_program(const char* name, int argc, char** argv, const std::function<int(int, char**)>& body) {
+int run_program(const char* name,
+                int argc,
+                char** argv,
+                const std::function<int(int, char**)>& body) {
   int code = static_cast<int>(Exit::kCheckFailed);
   try {
     init_log(nullptr);  // until the environment is known to be sound
@@ -113,7 +117,8 @@ std::string read_file(const std::string& path, std::size_t max_bytes) {
     text.append(buffer, static_cast<std::size_t>(n));
     if (text.size() > max_bytes) {
       ::close(fd);
-      throw InputError(path + ": larger than the " + std::to_string(max_bytes) + " bytes accepted here");
+      throw InputError(path + ": larger than the " + std::to_string(max_bytes) +
+                       " bytes accepted here");
     }
   }
   ::close(fd);
@@ -157,9 +162,17 @@ void Progress::update(std::uint64_t done) {
   const double share = static_cast<double>(done) / static_cast<double>(total_);
   constexpr int kWidth = 30;
   const int filled = static_cast<int>(share * kWidth);
-  const double left_s = share > 0.0 ? static_cast<double>(now - started_ms_) / 1000.0 * (1.0 - share) / share : 0.0;
-  std::fprintf(stderr, "\r\033[K%s [%.*s%*s] %3.0f%% %.0f s left", label_.c_str(), filled,
-               "##############################", kWidth - filled, "", share * 100.0, left_s);
+  const double left_s =
+      share > 0.0 ? static_cast<double>(now - started_ms_) / 1000.0 * (1.0 - share) / share : 0.0;
+  std::fprintf(stderr,
+               "\r\033[K%s [%.*s%*s] %3.0f%% %.0f s left",
+               label_.c_str(),
+               filled,
+               "##############################",
+               kWidth - filled,
+               "",
+               share * 100.0,
+               left_s);
 }
 
 }  // namespace assay

@@ -14,7 +14,10 @@ namespace assay {
 // Runs body and turns exceptions into documented exit codes with one message on stderr: assay::Error -> its code,
 // CLI::ParseError -> 2 (help and version -> 0), std::bad_alloc and anything else -> 1. Sets up logging first and
 // refuses unknown ASSAY_* variables, so that a typo cannot measure stock against stock.
-int run_program(const char* name, int argc, char** argv, const std::function<int(int, char**)>& body);
+int run_program(const char* name,
+                int argc,
+                char** argv,
+                const std::function<int(int, char**)>& body);
 
 // Adds --version and the footer ("Example: ..") and the house's formatting to an app or a subcommand.
 void house_style(CLI::App& app, const char* example);

@@ -40,11 +40,14 @@ struct Column {
 };
 
 // ASSAY_HOST(f): always &f. ASSAY_LAUNCH(f): &f in a build with CUDA, null without: the one place the builds differ.
-#define ASSAY_HOST(f) {&(f), true}
+#define ASSAY_HOST(f) \
+  { &(f), true }
 #if defined(ASSAY_WITH_CUDA)
-#define ASSAY_LAUNCH(f) {&(f), true}
+#define ASSAY_LAUNCH(f) \
+  { &(f), true }
 #else
-#define ASSAY_LAUNCH(f) {nullptr, true}
+#define ASSAY_LAUNCH(f) \
+  { nullptr, true }
 #endif
 
 template <class Op>
@@ -54,14 +57,17 @@ struct Variant {
   Exactness exactness = Exactness::kBounded;
   const char* bitwise_to = "stock";  // another variant or "op:variant"; read for kBitwise only
   bool deterministic = false;        // same bits on repeat
-  bool batch_invariant = false;      // a row's bits do not depend on its neighbours or the thread count
-  bool host_sync = false;            // its source shape synchronises with the host: never under capture
-  Why (*ineligible)(const typename Op::Shape&, const DeviceInfo&) = nullptr;  // null: takes every legal shape
+  bool batch_invariant = false;  // a row's bits do not depend on its neighbours or the thread count
+  bool host_sync = false;        // its source shape synchronises with the host: never under capture
+  Why (*ineligible)(const typename Op::Shape&,
+                    const DeviceInfo&) = nullptr;  // null: takes every legal shape
   const Layout* layout = nullptr;
   Column<Op> host = {};
   Column<Op> cuda = {};
 
-  const Column<Op>& column(Backend backend) const { return backend == Backend::kHost ? host : cuda; }
+  const Column<Op>& column(Backend backend) const {
+    return backend == Backend::kHost ? host : cuda;
+  }
 };
 
 template <class Op>
@@ -76,16 +82,19 @@ std::span<const VariantRow<Op>> variants();
 
 // Opens the declaration: ASSAY_VARIANT(GemvQuant, avx2){.summary = .., .host = ASSAY_HOST(run_avx2)};
 // in namespace assay. The file's stem must equal `name`, or the generated table fails to link.
-#define ASSAY_VARIANT(Op, name)                       \
-  extern const Variant<Op> variant_##Op##_##name;     \
+#define ASSAY_VARIANT(Op, name)                   \
+  extern const Variant<Op> variant_##Op##_##name; \
   const Variant<Op> variant_##Op##_##name
 
 // Why `variant` cannot run this shape on this device's backend; null when it can.
 template <class Op>
-Why why_ineligible(const Variant<Op>& variant, const typename Op::Shape& shape, const DeviceInfo& device) {
+Why why_ineligible(const Variant<Op>& variant,
+                   const typename Op::Shape& shape,
+                   const DeviceInfo& device) {
   const auto& column = variant.column(device.backend);
   if (!column.declared) {
-    return device.backend == Backend::kHost ? "has no host implementation" : "has no CUDA implementation";
+    return device.backend == Backend::kHost ? "has no host implementation"
+                                            : "has no CUDA implementation";
   }
   if (column.fn == nullptr) return "not built: this build has no CUDA";
   return variant.ineligible != nullptr ? variant.ineligible(shape, device) : nullptr;

@@ -4,7 +4,8 @@
 namespace assay {
 
 std::vector<GemvQuant::Case> GemvQuant::cases() {
-  return {{.name = "small_q4_0", .shape = {.tokens = 1, .rows = 33, .cols = 256, .type = BlockType::kQ4_0}}};
+  return {{.name = "small_q4_0",
+           .shape = {.tokens = 1, .rows = 33, .cols = 256, .type = BlockType::kQ4_0}}};
 }
 
 void GemvQuant::fill(const Case& c, const Filler& f) {

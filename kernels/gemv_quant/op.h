@@ -30,10 +30,11 @@ struct GemvQuant {
   };
 
   struct Args {
-    QuantView w;               // [rows][cols], the file's layout unless the variant declares another
+    QuantView w;  // [rows][cols], the file's layout unless the variant declares another
     const float* x = nullptr;  // [tokens][cols] row-major, 4-byte aligned, not aliased
-    Q8View xq;                 // x in int8 blocks of 32, read in the fast lane only (cols % 32 == 0 there); may be null in exact
-    float* y = nullptr;        // [tokens][rows] row-major, written whole, not aliased
+    Q8View
+        xq;  // x in int8 blocks of 32, read in the fast lane only (cols % 32 == 0 there); may be null in exact
+    float* y = nullptr;  // [tokens][rows] row-major, written whole, not aliased
   };
 
   // Order of the float operations, so that scalar and vector code agree bit for bit:
