@@ -37,4 +37,13 @@ std::string_view source_digest(std::string_view op, std::string_view variant) {
   return {};
 }
 
+std::vector<SourceFile> source_files(std::string_view op, std::string_view variant) {
+  std::vector<SourceFile> files;
+  for (const auto& d : source_digests()) {
+    if (op != d.op || variant != d.variant) continue;
+    for (const auto part : d.parts) files.push_back(kSourceFiles[part]);
+  }
+  return files;
+}
+
 }  // namespace assay
