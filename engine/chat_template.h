@@ -1,0 +1,63 @@
+// The chat format of the reference model (spec 6), rendered in C++: the Jinja text of a file is never executed.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "engine/tokenizer.h"
+
+namespace assay {
+
+struct ToolCall {
+  std::string id;  // resolves a later tool message; may be empty
+  std::string name;
+  nlohmann::json arguments;  // an object (or a string, written as it stands between the braces)
+};
+
+struct ChatMessage {
+  std::string role;  // system, developer, user, assistant (or model), tool
+  std::string content;
+  std::string reasoning;  // of an assistant message
+  std::vector<ToolCall> tool_calls;
+  // Of a tool message: the call it answers and, when that is unknown, the function's name.
+  std::string tool_call_id;
+  std::string name;
+};
+
+struct ChatRequest {
+  std::vector<ChatMessage> messages;
+  nlohmann::json
+      tools;  // null, or an array of {type: function, function: {name, description, parameters}}
+  bool thinking = false;
+  bool generation_prompt = true;
+};
+
+// Rendered text in pieces: `trusted` is the template's own (special tokens are meant), the rest came with the request.
+struct ChatPiece {
+  std::string text;
+  bool trusted = true;
+};
+
+// Throws InputError naming message and field for a role or tool declaration that the format cannot carry.
+std::vector<ChatPiece> render_chat(const ChatRequest& request);
+std::string render_chat_text(const ChatRequest& request);
+// The ids of render_chat: special tokens only from trusted pieces, no BOS besides the template's own.
+std::vector<TokenId> encode_chat(const Tokenizer& tokenizer, const ChatRequest& request);
+// One user message, thinking off: what `assay generate --chat` sends.
+std::vector<TokenId> encode_user_prompt(const Tokenizer& tokenizer, std::string_view text);
+
+// A model's reply, taken apart. The text must have been decoded with control tokens shown or hidden alike.
+struct ParsedReply {
+  std::string reasoning;
+  std::string content;
+  std::vector<ToolCall> tool_calls;
+  std::string error;  // why a tool call could not be parsed; its raw text then stays in content
+};
+ParsedReply parse_reply(std::string_view text);
+
+// A message from its OpenAI-shaped JSON. InputError naming the field.
+ChatMessage chat_message_from_json(const nlohmann::json& message, std::size_t index);
+
+}  // namespace assay
