@@ -3,6 +3,8 @@
 #include <fstream>
 #include <thread>
 
+#include <cpuid.h>
+
 #include "kernels/base/registry.h"
 
 namespace assay {
@@ -20,13 +22,18 @@ std::string cpu_model() {
   return "unknown CPU";
 }
 
+// Asked of the CPU directly: clang 14's __builtin_cpu_supports does not know "f16c".
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
 DeviceInfo read_host() {
   DeviceInfo d;
   d.backend = Backend::kHost;
   d.name = cpu_model();
   __builtin_cpu_init();
-  d.avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
-           __builtin_cpu_supports("f16c") != 0;
+  d.avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 && has_f16c();
   d.avx512_vnni =
       d.avx2 && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
       __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
