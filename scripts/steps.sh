@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by check, demo, nightly and gpu_check: named steps with a log each, and a memory of what failed and why
 # something was skipped. Not a program of its own.
 
