@@ -13,8 +13,11 @@
 //   static std::vector<std::vector<double>> reference(const Shape&, const Args&);
 //   static std::size_t workspace_bytes(const Shape&);
 //   static double error_bound(const Shape&), bytes_moved(const Shape&), flops(const Shape&);
+//   static constexpr bool kTokenRows = true;   // optional: the shape's `tokens` rows are independent and outermost in every
+//       // field that has them, so parity may compare each row with the same row computed alone (batch_invariant)
 // A composite or policy op without cases provides the constants, Shape and Args only.
 #pragma once
+#include <concepts>
 #include <cstring>
 #include <span>
 #include <stdexcept>
@@ -70,7 +73,7 @@ class Filler {
 
 namespace op_impl_detail {
 
-// An aligned buffer between two guards of fence bytes. The data starts 64-byte aligned and ends flush against the
+// An aligned buffer between two guards of fence bytes. The data starts 256-byte aligned and ends flush against the
 // rear guard, so that one element too far is seen.
 class GuardedBuffer {
  public:
@@ -79,18 +82,19 @@ class GuardedBuffer {
   static constexpr unsigned char kPoison = 0xFF;
   explicit GuardedBuffer(std::size_t bytes)
       : bytes_(bytes),
-        raw_(static_cast<std::byte*>(::operator new (bytes + 2 * kGuard, std::align_val_t{64}))) {
+        raw_(static_cast<std::byte*>(::operator new (bytes + 2 * kGuard, std::align_val_t{256}))) {
     std::memset(raw_, kFence, kGuard);
     std::memset(raw_ + kGuard + bytes_, kFence, kGuard);
     std::memset(raw_ + kGuard, kPoison, bytes_);
   }
   ~GuardedBuffer() {
-    if (raw_ != nullptr) ::operator delete (raw_, std::align_val_t{64});
+    if (raw_ != nullptr) ::operator delete (raw_, std::align_val_t{256});
   }
   GuardedBuffer(GuardedBuffer&& o) noexcept
       : bytes_(o.bytes_), raw_(std::exchange(o.raw_, nullptr)) {}
   GuardedBuffer& operator=(GuardedBuffer&&) = delete;
   std::byte* data() const { return raw_ + kGuard; }
+  std::size_t size() const { return bytes_; }
   void refence() {
     std::memset(raw_, kFence, kGuard);
     std::memset(raw_ + kGuard + bytes_, kFence, kGuard);
@@ -135,6 +139,10 @@ struct Allocate {
   }
 };
 
+inline std::byte* align64(std::byte* p) {
+  return p + (64 - reinterpret_cast<std::uintptr_t>(p) % 64) % 64;
+}
+
 // Swaps every matrix that the layout accepts for its prepared form.
 struct ApplyLayout {
   const Layout* layout;
@@ -144,8 +152,7 @@ struct ApplyLayout {
   void quant(const char*, QuantView& view, BlockType, int, int) {
     if (!layout->accepts(view)) return;
     storage.emplace_back(layout->prepared_bytes(view) + 64);
-    auto address = reinterpret_cast<std::uintptr_t>(storage.back().data());
-    auto* aligned = storage.back().data() + (64 - address % 64) % 64;
+    auto* aligned = align64(storage.back().data());
     layout->prepare(view, aligned);
     view.data = aligned;
     view.layout = layout;
@@ -153,23 +160,54 @@ struct ApplyLayout {
 };
 
 template <class Op>
+concept HasTokenRows = requires(typename Op::Shape s) {
+  requires Op::kTokenRows;
+  { s.tokens } -> std::convertible_to<int>;
+};
+template <class Shape>
+concept HasNumerics = requires(Shape s) {
+  { s.numerics } -> std::convertible_to<Numerics>;
+};
+
+// Checks a layout on every matrix that it accepts; keeps the name of the first that does not survive.
+struct CheckLayout {
+  const Layout* layout;
+  std::string& fault;
+  template <class T>
+  void operator()(const char*, T*&, std::size_t, Dir) {}
+  void quant(const char* name, QuantView& view, BlockType, int, int) {
+    if (!fault.empty() || !layout->accepts(view)) return;
+    std::vector<std::byte> prepared(layout->prepared_bytes(view) + 64);
+    auto* aligned = align64(prepared.data());
+    layout->prepare(view, aligned);
+    std::vector<std::byte> back(view.bytes(), std::byte{0xA5});
+    layout->unprepare(view, aligned, back.data());
+    if (std::memcmp(back.data(), view.data, back.size()) != 0) {
+      fault = std::string(name) + ": unprepare does not give the file's bytes back";
+      return;
+    }
+    if (layout->read_row == nullptr) return;
+    QuantView swapped = view;
+    swapped.data = aligned;
+    swapped.layout = layout;
+    std::vector<std::byte> row(view.row_bytes);
+    for (int r = 0; r < view.rows; ++r) {
+      layout->read_row(swapped, r, row.data());
+      if (std::memcmp(row.data(), view.row(r), row.size()) != 0) {
+        fault = std::string(name) + ": read_row differs from the file at row " + std::to_string(r);
+        return;
+      }
+    }
+  }
+};
+
+template <class Op>
 class ProblemOf final : public Problem {
  public:
-  ProblemOf(typename Op::Case c, std::uint64_t seed) : case_(std::move(c)) {
-    buffers_.reserve(64);
-    Op::fields(case_.shape, args_, Allocate{fields_, buffers_});
-    Op::fill(case_,
-             Filler(fields_,
-                    seed != 0 ? seed : seed_from_name(std::string(Op::kName) + "/" + case_.name)));
-    pristine_.resize(fields_.size());
-    for (std::size_t i = 0; i < fields_.size(); ++i) {
-      if (fields_[i].dir == Dir::kInOut)
-        pristine_[i].assign(fields_[i].data, fields_[i].data + fields_[i].bytes());
-    }
-    workspace_.resize(Op::workspace_bytes(case_.shape) + 256);
-    prepared_.resize(variants<Op>().size());
-    reset();
-  }
+  ProblemOf(typename Op::Case c, std::uint64_t seed)
+      : ProblemOf(std::move(c), seed, [](ProblemOf& p) {
+          Op::fill(p.case_, Filler(p.fields_, p.seed_));
+        }) {}
   const std::string& case_name() const override { return case_.name; }
   std::string shape_text() const override { return case_.shape.describe(); }
   Why ineligible(int variant, const DeviceInfo& device) const override {
@@ -184,29 +222,92 @@ class ProblemOf final : public Problem {
     }
     p.ready = true;
   }
-  void reset() override {
+  using Problem::reset;
+  void reset(std::byte poison) override {
     for (std::size_t i = 0; i < fields_.size(); ++i) {
-      if (fields_[i].dir == Dir::kInOut)
-        std::memcpy(fields_[i].data, pristine_[i].data(), pristine_[i].size());
-      if (fields_[i].dir == Dir::kOut)
-        std::memset(fields_[i].data, GuardedBuffer::kPoison, fields_[i].bytes());
+      auto& f = fields_[i];
+      if (f.dir == Dir::kInOut && f.bytes() > 0)
+        std::memcpy(f.data, pristine_[i].data(), f.bytes());
+      if (f.dir == Dir::kOut) std::memset(f.data, static_cast<int>(poison), f.bytes());
       buffers_[i].refence();
     }
+    // Scratch is undefined by contract: a kernel that trusts zeros there is found out.
+    workspace_.refence();
+    std::memset(workspace_.data(), static_cast<int>(poison), workspace_.size());
   }
-  void run(int variant, Stream stream) override {
-    const auto& p = prepared_.at(static_cast<std::size_t>(variant));
+  void run(int variant, Stream stream) override { run_on_layout_of(variant, variant, stream); }
+  void run_on_layout_of(int layout_variant, int variant, Stream stream) override {
+    const auto& p = prepared_.at(static_cast<std::size_t>(layout_variant));
     if (!p.ready) throw std::logic_error("run before prepare");
-    auto address = reinterpret_cast<std::uintptr_t>(workspace_.data());
-    const Workspace ws{workspace_.data() + (256 - address % 256) % 256, workspace_.size() - 256};
+    const Workspace ws{workspace_.data(), workspace_.size()};
     row(variant).variant->host.fn(case_.shape, p.args, ws, stream);
   }
+  std::string layout_fault(int variant) override {
+    std::string fault;
+    if (const Layout* layout = row(variant).variant->layout) {
+      auto args = args_;
+      Op::fields(case_.shape, args, CheckLayout{layout, fault});
+    }
+    return fault;
+  }
   std::vector<Field>& fields() override { return fields_; }
+  bool set_input(const Field& from) override {
+    for (std::size_t i = 0; i < fields_.size(); ++i) {
+      const Field& f = fields_[i];
+      if (f.dir == Dir::kOut || f.name != from.name || f.dtype != from.dtype ||
+          f.count != from.count)
+        continue;
+      set_bytes(i, from.data);
+      return true;
+    }
+    return false;
+  }
+  std::uint64_t seed() const override { return seed_; }
+  Numerics numerics() const override {
+    if constexpr (HasNumerics<typename Op::Shape>) {
+      return case_.shape.numerics;
+    } else {
+      return Numerics::kExact;
+    }
+  }
+  int rows() const override {
+    if constexpr (HasTokenRows<Op>) {
+      return case_.shape.tokens;
+    } else {
+      return 0;
+    }
+  }
+  std::unique_ptr<Problem> row_problem(int row_index) const override {
+    if constexpr (HasTokenRows<Op>) {
+      auto one_case = case_;
+      one_case.shape.tokens = 1;
+      const auto cut = [&](ProblemOf& one) {
+        for (std::size_t i = 0; i < fields_.size(); ++i) {
+          const std::size_t part = one.fields_.at(i).bytes();
+          const std::size_t whole = fields_[i].bytes();
+          const bool shared = part == whole;
+          if (!shared && part * static_cast<std::size_t>(case_.shape.tokens) != whole) {
+            throw std::logic_error(std::string(Op::kName) + ": field " + fields_[i].name +
+                                   " is neither shared nor one part a row, against Op::kTokenRows");
+          }
+          if (fields_[i].dir == Dir::kOut) continue;
+          const std::byte* from =
+              fields_[i].dir == Dir::kIn ? fields_[i].data : pristine_[i].data();
+          one.set_bytes(i, shared ? from : from + static_cast<std::size_t>(row_index) * part);
+        }
+      };
+      return std::unique_ptr<Problem>(new ProblemOf(std::move(one_case), seed_, cut));
+    } else {
+      return nullptr;
+    }
+  }
   std::string broken_guard() const override {
     for (std::size_t i = 0; i < fields_.size(); ++i) {
       const std::ptrdiff_t at = buffers_[i].broken();
       if (at != GuardedBuffer::kIntact) return fields_[i].name + " at byte " + std::to_string(at);
     }
-    return {};
+    const std::ptrdiff_t at = workspace_.broken();
+    return at == GuardedBuffer::kIntact ? "" : "workspace at byte " + std::to_string(at);
   }
   std::vector<std::vector<double>> reference() const override {
     return Op::reference(case_.shape, args_);
@@ -222,16 +323,38 @@ class ProblemOf final : public Problem {
     typename Op::Args args{};
     std::vector<std::vector<std::byte>> storage;
   };
+  template <class Fill>
+  ProblemOf(typename Op::Case c, std::uint64_t seed, Fill&& fill)
+      : case_(std::move(c)),
+        seed_(seed != 0 ? seed : seed_from_name(std::string(Op::kName) + "/" + case_.name)),
+        workspace_(Op::workspace_bytes(case_.shape)) {
+    Op::fields(case_.shape, args_, Allocate{fields_, buffers_});
+    pristine_.resize(fields_.size());
+    prepared_.resize(variants<Op>().size());
+    fill(*this);
+    for (std::size_t i = 0; i < fields_.size(); ++i) {
+      if (fields_[i].dir == Dir::kInOut)
+        pristine_[i].assign(fields_[i].data, fields_[i].data + fields_[i].bytes());
+    }
+    reset();
+  }
+  void set_bytes(std::size_t i, const std::byte* from) {
+    const std::size_t bytes = fields_[i].bytes();
+    if (bytes > 0) std::memcpy(fields_[i].data, from, bytes);
+    if (fields_[i].dir == Dir::kInOut) pristine_[i].assign(from, from + bytes);
+    for (auto& p : prepared_) p = {};
+  }
   static const VariantRow<Op>& row(int variant) {
     return variants<Op>()[static_cast<std::size_t>(variant)];
   }
 
   typename Op::Case case_;
+  std::uint64_t seed_;
+  GuardedBuffer workspace_;
   typename Op::Args args_{};
   std::vector<Field> fields_;
   std::vector<GuardedBuffer> buffers_;
   std::vector<std::vector<std::byte>> pristine_;
-  std::vector<std::byte> workspace_;
   std::vector<Prepared> prepared_;
 };
 

@@ -60,11 +60,29 @@ class Problem {
   virtual Why ineligible(int variant, const DeviceInfo& device) const = 0;
   // Builds the variant's weight layout if it has one; not timed. Called before run for each variant.
   virtual void prepare(int variant) = 0;
-  // Restores kInOut fields and poisons kOut fields (0xFF bytes: NaN in every float type) and guard bytes.
-  virtual void reset() = 0;
+  // Restores kInOut fields, fills kOut fields with the poison byte (0xFF: NaN in every float type) and renews the
+  // guard bytes. Two runs on different poisons tell a byte that is never written from one that is.
+  virtual void reset(std::byte poison) = 0;
+  void reset() { reset(std::byte{0xFF}); }
   // One launch on the buffers. The variant must be eligible and prepared.
   virtual void run(int variant, Stream stream) = 0;
+  // The same, on the weights that another variant's layout prepared: how the engine serves stock once a layout is in place.
+  virtual void run_on_layout_of(int layout_variant, int variant, Stream stream) = 0;
+  // What is wrong with the variant's layout on this case's matrices: the name of a matrix that `unprepare` does not give
+  // back byte for byte, or that `read_row` reads differently. Empty when all is well or the variant has no layout.
+  virtual std::string layout_fault(int variant) = 0;
   virtual std::vector<Field>& fields() = 0;
+  // Overwrites an input (kIn or kInOut) with another problem's field of the same name, type and size; false when this
+  // problem has no such field. Layouts prepared before are dropped.
+  virtual bool set_input(const Field& from) = 0;
+  // The seed that filled the inputs.
+  virtual std::uint64_t seed() const = 0;
+  virtual Numerics numerics() const = 0;  // the shape's lane; kExact for a shape without one
+  // Rows that a batch-invariant variant computes independently (Op::kTokenRows), else 0.
+  virtual int rows() const = 0;
+  // A problem of one row alone, with this problem's inputs. A field with `rows` times the elements of the one-row field
+  // is cut, a field of the same size is shared. Null when rows() is 0.
+  virtual std::unique_ptr<Problem> row_problem(int row) const = 0;
   // Name of the first field with a changed guard byte, with the offset relative to its data; empty when intact.
   virtual std::string broken_guard() const = 0;
   // The lane's double reference: one vector per kOut or kInOut field, in field order. Reads the inputs as filled.
