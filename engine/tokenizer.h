@@ -1,5 +1,7 @@
 // The gemma4 tokenizer: BPE over whole lines with byte fallback. encode and decode work on bytes; text need not be
-// valid UTF-8 and decode(encode(x)) == x for every byte string x.
+// valid UTF-8 and decode(encode(x)) == x for every byte string x (with control tokens shown, where x names some).
+// For that a literal U+2581 in the text, which in the vocabulary stands for a space, goes through byte tokens; this is
+// the one place where the ids differ from llama.cpp's.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -42,7 +44,7 @@ struct TextPiece {
 class Tokenizer {
  public:
   // Throws InputError naming the key and element: missing or inconsistent arrays, duplicate tokens, merges whose parts
-  // or result are no tokens, special ids outside the vocabulary, no <|turn> or <turn|>. About 0.2 s for 262,144 tokens.
+  // or result are no tokens, special ids outside the vocabulary, no <|turn> or <turn|>.
   static Tokenizer load(const GgufFile& file);
 
   int vocab_size() const { return static_cast<int>(types_.size()); }
@@ -67,37 +69,41 @@ class Tokenizer {
   bool is_stop(TokenId id) const;
 
  private:
-  struct Special {
-    std::string_view text;  // into text_
+  struct Merge {
+    std::uint64_t pair = kFree;  // left << 32 | right
+    std::uint32_t rank = 0;
+    TokenId result = -1;
+  };
+  struct Match {  // of a special token in a text
+    std::size_t at;
+    std::size_t length;
     TokenId id;
   };
-  struct Merge {
-    std::uint64_t pair;  // left << 32 | right; kEmpty when free
-    std::uint32_t rank;
-    TokenId result;
-  };
-  static constexpr std::uint64_t kEmpty = ~std::uint64_t{0};
+  static constexpr std::uint64_t kFree = ~std::uint64_t{0};
 
+  Tokenizer() = default;
+  void load_vocabulary(const GgufFile& file);
+  void load_special(const GgufFile& file);
+  void load_merges(const GgufFile& file);
   std::size_t check(TokenId id) const;
-  TokenId lookup(std::string_view text) const;  // -1 when absent
-  void insert_text(TokenId id);
+  bool spellable(TokenId id) const;  // may ordinary text become this token?
   const Merge* find_merge(TokenId left, TokenId right) const;
-  void split_special(std::string_view text,
+  TokenId symbol(std::string_view character) const;
+  void match_special(std::string_view text,
+                     std::size_t base,
                      SpecialMode mode,
-                     std::vector<std::string>& raw,
-                     std::vector<TokenId>& ids) const;
+                     std::vector<Match>& out) const;
   void encode_raw(std::string_view raw, std::vector<TokenId>& out) const;
   void encode_run(std::string_view run, std::vector<TokenId>& out) const;
-  void emit_bytes(std::string_view bytes, std::vector<TokenId>& out) const;
 
   std::string text_;  // all token texts, end to end
   std::vector<std::uint32_t> ends_;
   std::vector<TokenType> types_;
-  std::vector<TokenId> slots_;              // open-addressing table text -> id, -1 free
-  std::vector<Merge> merges_;               // open-addressing table pair -> rank, result
-  std::vector<Special> specials_;           // longest text first, then lowest id
-  std::vector<std::uint8_t> special_lead_;  // [256] whether a special starts with this byte
-  TokenId bytes_[256];                      // <0xNN>, -1 when absent
+  std::vector<TokenId> slots_;     // open-addressing table text -> id, -1 free
+  std::vector<Merge> merges_;      // open-addressing table pair -> rank and result
+  std::vector<TokenId> specials_;  // in order of their text
+  TokenId ascii_[128] = {};  // symbol of a one-byte character (a space is U+2581), -1 when none
+  TokenId bytes_[256] = {};  // <0xNN>, -1 when absent
   std::optional<TokenId> bos_;
   TokenId turn_begin_ = -1;
   TokenId turn_end_ = -1;
