@@ -367,6 +367,79 @@ void dequantize(BlockType type, const std::byte* blocks, std::size_t n, float* o
     dequantize_block(type, blocks, out + i);
 }
 
+void unpack_codes(BlockType type, const std::byte* row, std::size_t b, BlockCodes& out) {
+  const std::size_t per_block = block_elements(type) / 32;
+  const std::byte* p = row + b / std::max<std::size_t>(per_block, 1) * block_bytes(type);
+  out.multiplier[0] = out.multiplier[1] = 1;
+  out.minimum_multiplier = 0;
+  out.d = load16(p);
+  out.m = 0;
+  const auto nibbles = [&](const std::byte* qs, int offset) {
+    for (int j = 0; j < 16; ++j) {
+      out.code[j] = static_cast<std::int8_t>((u8(qs + j) & 15) - offset);
+      out.code[j + 16] = static_cast<std::int8_t>((u8(qs + j) >> 4) - offset);
+    }
+  };
+  const auto fives = [&](const std::byte* high, const std::byte* qs, int offset) {
+    const std::uint32_t bits = load32(high);
+    nibbles(qs, offset);
+    for (int j = 0; j < 32; ++j) {
+      out.code[j] = static_cast<std::int8_t>(out.code[j] + static_cast<int>((bits >> j & 1U) << 4));
+    }
+  };
+  switch (type) {
+    case BlockType::kQ4_0:
+      return nibbles(p + 2, 8);
+    case BlockType::kQ4_1:
+      out.m = load16(p + 2);
+      out.minimum_multiplier = 1;
+      return nibbles(p + 4, 0);
+    case BlockType::kQ5_0:
+      return fives(p + 2, p + 6, 16);
+    case BlockType::kQ5_1:
+      out.m = load16(p + 2);
+      out.minimum_multiplier = 1;
+      return fives(p + 4, p + 8, 0);
+    case BlockType::kQ8_0:
+      std::memcpy(out.code, p + 2, 32);
+      return;
+    case BlockType::kQ4_K:
+    case BlockType::kQ5_K: {
+      const int s = static_cast<int>(b % 8);
+      const bool five = type == BlockType::kQ5_K;
+      const std::byte* qs = p + (five ? 48 : 16) + 32 * (s / 2);
+      out.m = static_cast<std::uint16_t>(load16(p + 2) ^ 0x8000U);
+      k_scale_min(p + 4, s, &out.multiplier[0], &out.minimum_multiplier);
+      out.multiplier[1] = out.multiplier[0];
+      for (int l = 0; l < 32; ++l) {
+        const int nibble = s % 2 == 0 ? u8(qs + l) & 15 : u8(qs + l) >> 4;
+        const int high = five ? (u8(p + 16 + l) >> s & 1) << 4 : 0;
+        out.code[l] = static_cast<std::int8_t>(nibble + high);
+      }
+      return;
+    }
+    case BlockType::kQ6_K: {
+      const auto n = static_cast<int>(b % 8 / 4);
+      const auto g = static_cast<int>(b % 4);
+      out.d = load16(p + 208);
+      for (int half = 0; half < 2; ++half) {
+        out.multiplier[half] = static_cast<std::int8_t>(u8(p + 192 + 8 * n + 2 * g + half));
+      }
+      for (int l = 0; l < 32; ++l) {
+        const int byte = u8(p + 64 * n + 32 * (g & 1) + l);
+        const int low = g < 2 ? byte & 15 : byte >> 4;
+        const int high = u8(p + 128 + 32 * n + l) >> (2 * g) & 3;
+        out.code[l] = static_cast<std::int8_t>((low | high << 4) - 32);
+      }
+      return;
+    }
+    case BlockType::kF32:
+    case BlockType::kF16:
+    case BlockType::kBF16:
+      return;  // no codes
+  }
+}
+
 void quantize(BlockType type, const float* in, std::size_t n, std::byte* blocks) {
   const std::size_t elements = block_elements(type);
   const std::size_t bytes = block_bytes(type);
@@ -378,14 +451,19 @@ void quantize_q8(const float* x, std::size_t n, std::int8_t* codes, std::uint16_
   for (std::size_t b = 0; b < n / kQ8Block; ++b) {
     const float* xb = x + b * kQ8Block;
     float amax = 0.0F;
-    for (int j = 0; j < kQ8Block; ++j) amax = std::max(amax, std::fabs(xb[j]));
-    const float d = amax / 127.0F;
-    scales[b] = float_to_half(d);
+    bool finite = true;
     for (int j = 0; j < kQ8Block; ++j) {
-      // |x / d| <= 127 up to one rounding; half away from zero is what std::round does.
-      codes[b * kQ8Block + j] =
-          d > 0.0F ? static_cast<std::int8_t>(std::clamp(std::round(xb[j] / d), -127.0F, 127.0F))
-                   : std::int8_t{0};
+      const float magnitude = std::fabs(xb[j]);
+      finite = finite && magnitude < INFINITY;
+      amax = std::max(amax, magnitude);
+    }
+    const float d = amax / 127.0F;
+    const bool coded = finite && d > 0.0F;
+    scales[b] = finite ? float_to_half(d) : std::uint16_t{0x7E00};
+    for (int j = 0; j < kQ8Block; ++j) {
+      // |x / d| exceeds 127 by a rounding, or by much more when d is subnormal and so has few bits.
+      const float q = coded ? std::clamp(std::round(xb[j] / d), -127.0F, 127.0F) : 0.0F;
+      codes[b * kQ8Block + static_cast<std::size_t>(j)] = static_cast<std::int8_t>(q);
     }
   }
 }

@@ -29,6 +29,8 @@ struct Layout {
   void (*prepare)(const QuantView& source, std::byte* out) = nullptr;
   // `source` gives type, rows and cols; its data pointer is not read.
   void (*unprepare)(const QuantView& source, const std::byte* prepared, std::byte* out) = nullptr;
+  // One row in the file's layout (row_bytes bytes) from a prepared view: how stock runs on prepared weights.
+  void (*read_row)(const QuantView& prepared, int row, std::byte* out) = nullptr;
 };
 
 // One column of the registry: a launch function for one backend. `declared` tells "not built here" from "does not exist".

@@ -4,20 +4,28 @@
 namespace assay {
 
 std::vector<GemvQuant::Case> GemvQuant::cases() {
-  return {{.name = "small_q4_0",
-           .shape = {.tokens = 1, .rows = 33, .cols = 256, .type = BlockType::kQ4_0}}};
+  std::vector<Case> cases;
+  for (const Numerics lane : {Numerics::kExact, Numerics::kFast}) {
+    for (const BlockType type : kAllBlockTypes) {
+      cases.push_back(
+          {.name = std::string("types_") + to_string(type) + "_" + to_string(lane),
+           .shape = {.tokens = 2, .rows = 40, .cols = 512, .type = type, .numerics = lane}});
+    }
+  }
+  return cases;
 }
 
 void GemvQuant::fill(const Case& c, const Filler& f) {
   Rng rng(f.seed());
-  std::vector<float> row(static_cast<std::size_t>(c.shape.cols));
-  const auto w = f.get<std::byte>("w");
-  const std::size_t bytes = row_bytes(c.shape.type, c.shape.cols);
-  for (int r = 0; r < c.shape.rows; ++r) {
-    for (auto& v : row) v = static_cast<float>(rng.normal());
-    quantize(c.shape.type, row.data(), row.size(), w.data() + static_cast<std::size_t>(r) * bytes);
+  fill_blocks(f.get<std::byte>("w"), c.shape.type, c.pattern, rng);
+  const auto x = f.get<float>("x");
+  fill_activations(x, c.pattern, rng);
+  if (c.shape.reads_q8()) {
+    quantize_q8(x.data(),
+                x.size(),
+                f.get<std::int8_t>("xq_codes").data(),
+                f.get<std::uint16_t>("xq_scales").data());
   }
-  for (auto& v : f.get<float>("x")) v = static_cast<float>(rng.normal());
 }
 
 }  // namespace assay

@@ -8,6 +8,7 @@
 
 #include "kernels/base/blocks.h"
 #include "kernels/base/op_info.h"
+#include "kernels/base/quant_cases.h"
 #include "kernels/base/registry.h"
 
 namespace assay {
@@ -26,6 +27,8 @@ struct GemvQuant {
     int cols = 0;    // input features, a multiple of the type's block, 1..2^20
     BlockType type = BlockType::kQ4_0;
     Numerics numerics = Numerics::kExact;
+    // Whether the int8 activations are what is multiplied: the fast lane with weights that have codes.
+    bool reads_q8() const { return numerics == Numerics::kFast && has_codes(type); }
     std::string describe() const;
   };
 
@@ -33,22 +36,19 @@ struct GemvQuant {
     QuantView w;  // [rows][cols], the file's layout unless the variant declares another
     const float* x = nullptr;  // [tokens][cols] row-major, 4-byte aligned, not aliased
     Q8View
-        xq;  // x in int8 blocks of 32, read in the fast lane only (cols % 32 == 0 there); may be null in exact
+        xq;  // x in int8 blocks of 32, codes in -127..127; read only when reads_q8(), else may be null
     float* y = nullptr;  // [tokens][rows] row-major, written whole, not aliased
   };
 
-  // Order of the float operations, so that scalar and vector code agree bit for bit:
-  // exact: 32 chains; chain c takes elements c, c + 32, .. in order with fma(w, x, chain); then halving tree
-  //        for h in 16, 8, 4, 2, 1: chain[j] += chain[j + h] for j < h; y = chain[0]. w = the block's value rounded once
-  //        per operation of the format's formula.
-  // fast (Q4_0, Q5_0, Q8_0): 8 chains; block b goes to chain b mod 8 with fma(d_w * d_x, float(isum), chain), isum the
-  //        exact int32 sum of (code - offset) * q; tree ((0+1)+(2+3))+((4+5)+(6+7)).
-  // Both: chains start at +0. Same bits on repeat, for any thread count, and per row whatever the other tokens are.
-  // NaN and infinity propagate as IEEE says. In-place: no. Graph capture: yes.
+  // Order of the float operations: kernels/base/quant_dot.h, the same in gemv_quant and gemm_quant, so that prefill and
+  // decode agree bit for bit on the host. When reads_q8() only xq is read (x may be null then), otherwise only x.
+  // Stock also takes weights in a variant's layout (it rebuilds file rows). NaN and infinity propagate as IEEE says; a
+  // NaN is stored as 0x7FC00000. Same bits on repeat, for any thread count, and per row whatever the other tokens are.
+  // Empty input: not legal. In-place: no. Graph capture: yes.
   static std::size_t workspace_bytes(const Shape&);
   static double bytes_moved(const Shape&);
   static double flops(const Shape&);
-  // Relative L2 against the lane's double reference. Derivation in ref.cpp.
+  // Relative L2 against the lane's double reference (dot_error_bound).
   static double error_bound(const Shape&);
 
   template <class V>
@@ -56,7 +56,7 @@ struct GemvQuant {
     v.quant("w", a.w, s.type, s.rows, s.cols);
     const auto n = static_cast<std::size_t>(s.tokens) * static_cast<std::size_t>(s.cols);
     v("x", a.x, n, Dir::kIn);
-    if (s.numerics == Numerics::kFast) {
+    if (s.reads_q8()) {
       v("xq_codes", a.xq.codes, n, Dir::kIn);
       v("xq_scales", a.xq.scales, n / kQ8Block, Dir::kIn);
     }
@@ -67,7 +67,7 @@ struct GemvQuant {
     std::string name;
     Shape shape;
     bool mostly_nonfinite = false;
-    int kind = 0;  // which values fill() writes; see cases.cpp
+    Pattern pattern = Pattern::kPlain;
   };
   static std::vector<Case> cases();
   static void fill(const Case&, const Filler&);
