@@ -94,7 +94,9 @@ TEST(Tokenizer, DecodeGivesBackEveryByteString) {
     for (const auto mode : {SpecialMode::kAll, SpecialMode::kUserDefined, SpecialMode::kNone}) {
       const auto ids = shipped().encode(text, false, mode);
       ASSERT_EQ(shipped().decode(ids, true), text) << "case " << i;
-      if (mode == SpecialMode::kNone) ASSERT_EQ(shipped().decode(ids, false), text) << "case " << i;
+      if (mode == SpecialMode::kNone) {
+        ASSERT_EQ(shipped().decode(ids, false), text) << "case " << i;
+      }
     }
   }
 }
@@ -180,9 +182,10 @@ TEST(Utf8Stream, NeverEmitsAPartOfACharacter) {
     const std::string second = s.push(std::string_view(text).substr(cut));
     EXPECT_EQ(first + second, text);
     EXPECT_EQ(s.finish(), "");
-    if (!second.empty())
+    if (!second.empty()) {
       EXPECT_NE(static_cast<unsigned char>(second[0]) & 0xC0U, 0x80U)
           << "split inside, cut " << cut;
+    }
   }
 }
 
