@@ -1,0 +1,103 @@
+// What the driver talks to: a device that starts arms, and a started arm. The real device starts processes
+// (bench/process.h); the synthetic one (bench/synthetic.h) has a noise model and a clock of its own.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "bench/plan.h"
+
+namespace assay {
+
+// The arm's process failed in a way that has a name. code: CRASH (it ended), HANG (no answer in time), GARBAGE (an answer
+// that is no answer), REFUSED (it said why it cannot start).
+class ArmError : public std::runtime_error {
+ public:
+  ArmError(std::string code, const std::string& what)
+      : std::runtime_error(what), code_(std::move(code)) {}
+  const std::string& code() const { return code_; }
+
+ private:
+  std::string code_;
+};
+
+struct Library {
+  std::string soname;
+  std::string sha256;
+};
+
+// Who the started arm is, as found from outside and as told by itself.
+struct ArmIdentity {
+  std::string
+      switch_seen;  // the switch's value in the process's own environment, read from the process table
+  std::string switch_echo;  // what the child says it resolved
+  std::size_t env_bytes = 0;
+  std::string exe_sha256;
+  std::vector<Library> libs;
+  std::vector<std::string> argv;
+  std::int64_t pid_start_ns = 0;      // monotonic, since the sitting began
+  std::vector<std::string> fallback;  // per tier: why the variant cannot run it, or empty
+  double clock_floor_s = 0.0;         // cost of one empty timed group
+  bool pinned = false;                // the process is bound to its own cores
+};
+
+// A block: `groups` timed groups of `group_calls` calls each. New input content, same pointers, before each group; outputs
+// poisoned; both outside the clock.
+struct BlockRequest {
+  int tier = 0;
+  int groups = 1;
+  int group_calls = 1;
+  std::uint64_t seed = 0;
+};
+struct BlockReply {
+  double wall_s = 0.0;  // sum over groups
+  double cpu_s = 0.0;   // process CPU time over the same groups
+  bool inputs_intact = true;
+  std::string broken_guard;  // empty: intact
+};
+struct Calibration {
+  int groups = 1;
+  int group_calls = 1;
+};
+// What the operating system counted for the process.
+struct Usage {
+  double cpu_s = 0.0;
+  std::int64_t involuntary_switches = 0;
+  std::int64_t page_faults = 0;
+};
+
+class Arm {
+ public:
+  virtual ~Arm() = default;
+  virtual const ArmIdentity& identity() const = 0;
+  // Group and block sizes so that a block holds at least `block_us` of work.
+  virtual Calibration calibrate(int tier, int block_us) = 0;
+  virtual BlockReply block(const BlockRequest& request) = 0;
+  // The raw output bytes of the last group of the last block, copied by the harness when its clock stopped.
+  virtual std::vector<std::vector<std::byte>> outputs(int tier) = 0;
+  virtual Usage finish() = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  // Starts one process with ASSAY_<OP>=variant; `other` is the other arm's variant, so that both environments have one
+  // length. Throws ArmError.
+  virtual std::unique_ptr<Arm> start(const std::string& variant, const std::string& other) = 0;
+  // Judges outputs of `variant` for the request that made them: empty when right, else what is wrong and where.
+  virtual std::string judge(const std::string& variant,
+                            const BlockRequest& request,
+                            const std::vector<std::vector<std::byte>>& outputs) = 0;
+  // Seconds the machine was suspended since it started: a jump voids the pair in progress.
+  virtual double suspended_s() const = 0;
+  // A seed nobody could know before now.
+  virtual std::uint64_t fresh_seed() = 0;
+  // Minimum bytes and operations of one call, for the roofline columns.
+  virtual double bytes_moved(int tier) const = 0;
+  virtual double flops(int tier) const = 0;
+};
+
+}  // namespace assay

@@ -1,0 +1,195 @@
+#include "bench/verify.h"
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include "bench/analysis.h"
+#include "bench/plan.h"
+#include "kernels/base/error.h"
+#include "kernels/base/json_schema.h"
+#include "kernels/base/record.h"
+
+namespace assay {
+namespace {
+
+using nlohmann::json;
+
+// First places where two documents differ, as "path: stored X, recomputed Y".
+void differences(const json& stored,
+                 const json& computed,
+                 const std::string& path,
+                 std::vector<std::string>& out) {
+  if (out.size() >= 8 || stored == computed) return;
+  if (stored.is_object() && computed.is_object()) {
+    for (const auto& [key, value] : computed.items()) {
+      if (key == "code_sha256")
+        continue;  // names the statistics' sources; another version must reach the same numbers
+      if (!stored.contains(key)) {
+        out.push_back(path + "/" + key + ": missing");
+      } else {
+        differences(stored[key], value, path + "/" + key, out);
+      }
+    }
+    return;
+  }
+  if (stored.is_array() && computed.is_array() && stored.size() == computed.size()) {
+    for (std::size_t i = 0; i < stored.size(); ++i)
+      differences(stored[i], computed[i], path + "/" + std::to_string(i), out);
+    return;
+  }
+  const auto brief = [](const json& v) {
+    const std::string text = v.dump();
+    return text.size() > 60 ? text.substr(0, 57) + "..." : text;
+  };
+  out.push_back(path + ": stored " + brief(stored) + ", recomputed " + brief(computed));
+}
+
+std::vector<std::string> ab_faults(const json& record) {
+  std::vector<std::string> faults;
+  const json& stored_plan = record.at("plan");
+  Plan plan;
+  try {
+    plan = plan_from_json(stored_plan.at("body"), "plan/body");
+  } catch (const InputError& e) {
+    return {e.what()};
+  }
+  const std::string hash = plan_sha256(plan);
+  if (stored_plan.at("sha256") != hash)
+    faults.push_back("plan/sha256: the plan's hash is " + hash.substr(0, 16) +
+                     "..: the plan was edited");
+  if (stored_plan.at("order_seed") != std::to_string(order_seed(hash)))
+    faults.push_back("plan/order_seed: does not follow from the plan");
+
+  std::size_t index = 0;
+  for (const json& run : record.at("runs")) {
+    const std::string where = "runs/" + std::to_string(index++) + "/samples/";
+    for (const auto& [tier, samples] : run.at("samples").items()) {
+      if (samples.at("sha256") != samples_digest(samples))
+        faults.push_back(where + tier + ": a sample was altered after it was written");
+    }
+  }
+  // The runs must be the plan's: same pairs, same kinds, same arm first. An aborted sitting holds a prefix.
+  const Schedule schedule = make_schedule(plan);
+  for (const json& arm : record.at("arms")) {
+    const bool is_a = arm.at("label") == "A";
+    const std::string code(1, is_a ? schedule.code_a : (schedule.code_a == 'X' ? 'Y' : 'X'));
+    if (arm.at("code") != code)
+      faults.push_back("arms: label " + arm["label"].get<std::string>() + " must have code " +
+                       code);
+    if (arm.at("variant") != (is_a ? plan.a : plan.b))
+      faults.push_back("arms: variant of " + arm["label"].get<std::string>() +
+                       " is not the plan's");
+  }
+  index = 0;
+  for (const json& run : record.at("runs")) {
+    const std::string where = "runs/" + std::to_string(index++);
+    const int pair = run.at("pair");
+    const auto it = std::find_if(schedule.pairs.begin(),
+                                 schedule.pairs.end(),
+                                 [&](const ScheduledPair& p) { return p.pair == pair; });
+    if (it == schedule.pairs.end()) {
+      if (!plan.extension)
+        faults.push_back(where + "/pair: the plan has no pair " + std::to_string(pair));
+      continue;
+    }
+    if (run.at("kind") != to_string(it->kind))
+      faults.push_back(where + "/kind: the plan says " + to_string(it->kind));
+    const bool is_a = run.at("arm") == std::string(1, schedule.code_a);
+    if (run.at("first").get<bool>() != (is_a == it->a_first))
+      faults.push_back(where + "/first: not the plan's order");
+  }
+  if (faults.empty()) {
+    try {
+      const json computed = analyse(record);
+      for (const char* part : {"analysis", "aa", "verdict"})
+        differences(record.at(part), computed.at(part), part, faults);
+    } catch (const InputError& e) {
+      faults.push_back(e.what());
+    }
+  }
+  return faults;
+}
+
+std::string subject_of(const json& record) {
+  const std::string schema = record.at("schema");
+  if (schema == "abg-result") {
+    const json& plan = record.at("plan").at("body");
+    return plan.at("op").get<std::string>() + "/" + plan.at("b").get<std::string>() + " " +
+           record.at("verdict").at("word").get<std::string>();
+  }
+  if (record.contains("op") && record.contains("variant")) {
+    return record["op"].get<std::string>() + "/" + record["variant"].get<std::string>() + " " +
+           record.value("outcome", "");
+  }
+  return schema;
+}
+
+}  // namespace
+
+std::vector<std::string> record_faults(const json& record, const RecordJudge& judge) {
+  std::vector<std::string> faults;
+  const std::string schema = record.at("schema");
+  if (schema == "abg-result") faults = ab_faults(record);
+  if (judge) {
+    const auto more = judge(record);
+    faults.insert(faults.end(), more.begin(), more.end());
+  }
+  // Last, so that the message names the altered field first.
+  if (record.value("record_sha256", "") != record_digest(record))
+    faults.push_back("record_sha256: differs from the record's content");
+  return faults;
+}
+
+std::vector<VerifiedRecord> verify_records(std::string_view text,
+                                           const std::string& name,
+                                           const RecordJudge& judge) {
+  std::vector<VerifiedRecord> out;
+  int line_number = 0;
+  for (std::size_t begin = 0; begin < text.size();) {
+    ++line_number;
+    const auto refuse = [&](std::size_t offset, const std::string& why) {
+      throw InputError(name + ": line " + std::to_string(line_number) + ", byte " +
+                       std::to_string(offset) + ": " + why);
+    };
+    const std::size_t newline = text.find('\n', begin);
+    if (newline == std::string_view::npos)
+      refuse(text.size(), "the last line is cut short (no newline)");
+    json record;
+    try {
+      record = json::parse(text.substr(begin, newline - begin));
+    } catch (const json::parse_error& e) {
+      refuse(begin + (e.byte > 0 ? e.byte - 1 : 0), "not JSON");
+    }
+    if (!record.is_object() || !record.contains("schema") || !record["schema"].is_string())
+      refuse(begin, "not a record: lacks the key \"schema\"");
+    const json* schema = schema_named(record["schema"].get_ref<const std::string&>());
+    if (schema == nullptr) {
+      std::string names;
+      for (const auto& known : schema_names()) names += (names.empty() ? "" : ", ") + known;
+      refuse(begin, "unknown schema " + record["schema"].dump() + ": known are " + names);
+    }
+    // A newer version is named as such, before its new keys are reported as unknown.
+    const json& version = schema->at("properties").at("schema_version");
+    if (version.contains("const") && record.contains("schema_version") &&
+        record["schema_version"] != version["const"]) {
+      refuse(begin,
+             "schema_version " + record["schema_version"].dump() + " of " +
+                 record["schema"].dump() + ": this build reads " + version["const"].dump());
+    }
+    if (const auto faults = schema_faults(*schema, record); !faults.empty())
+      refuse(begin, faults.front());
+    VerifiedRecord v;
+    v.line = line_number;
+    v.schema = record["schema"];
+    v.id = record_id(record);
+    v.subject = subject_of(record);
+    v.scratch = record.value("scratch", false);
+    v.faults = record_faults(record, judge);
+    out.push_back(std::move(v));
+    begin = newline + 1;
+  }
+  return out;
+}
+
+}  // namespace assay

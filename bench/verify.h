@@ -1,0 +1,33 @@
+// Whether a stored record still says what its runs say: schema, hashes, and the analysis and verdict recomputed from plan
+// and runs, bit for bit.
+#pragma once
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace assay {
+
+struct VerifiedRecord {
+  int line = 0;
+  std::string schema;
+  std::string id;       // first 16 digits of record_sha256
+  std::string subject;  // "gemv_quant/avx2 STACK-MEMBER"
+  bool scratch = false;
+  std::vector<std::string> faults;  // "runs/5/samples/decode/wall: ..."; empty: verified
+};
+
+// Every record of a .jsonl text. InputError naming file, line and byte offset for what cannot be judged at all: no JSON, cut
+// short, an unknown or future schema, keys or types that the schema does not know.
+// `judge` adds what other areas know about their own schemas (parity does); it may be empty.
+using RecordJudge = std::function<std::vector<std::string>(const nlohmann::json&)>;
+std::vector<VerifiedRecord> verify_records(std::string_view text,
+                                           const std::string& name,
+                                           const RecordJudge& judge = nullptr);
+// Faults of one parsed record that fits its schema.
+std::vector<std::string> record_faults(const nlohmann::json& record,
+                                       const RecordJudge& judge = nullptr);
+
+}  // namespace assay

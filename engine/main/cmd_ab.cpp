@@ -1,0 +1,140 @@
+// assay ab: one paired comparison, from plan to record.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "bench/ab.h"
+#include "bench/analysis.h"
+#include "bench/process.h"
+#include "engine/main/ab_gates.h"
+#include "engine/main/command.h"
+#include "kernels/base/build_id.h"
+#include "kernels/base/error.h"
+#include "kernels/base/log.h"
+#include "kernels/base/program.h"
+#include "kernels/base/record.h"
+
+namespace assay {
+namespace {
+
+using nlohmann::json;
+
+void print_answer(const json& record, const std::string& path) {
+  const json& a = record.at("analysis");
+  const json& plan = record.at("plan").at("body");
+  std::cout << (record.at("scratch").get<bool>() ? "SCRATCH, not citable. " : "")
+            << verdict_sentence(record) << '\n';
+  const auto percent = [](const json& log_ratio) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%+.2f %%", std::expm1(log_ratio.get<double>()) * 100.0);
+    return std::string(text);
+  };
+  if (!a.at("bootstrap_legacy").is_null()) {
+    const json& b = a["bootstrap_legacy"];
+    char coverage[64];
+    std::snprintf(coverage,
+                  sizeof coverage,
+                  "covers %.1f %%, not 95 %%",
+                  b["coverage_percentile"].get<double>() * 100.0);
+    if (plan.at("protocol") == "abg4")
+      std::cout << "abg4: median of four pairs, the source protocol's rule.\n";
+    std::cout << "legacy bootstrap  [" << percent(b["percentile"][0]) << ", "
+              << percent(b["percentile"][1]) << "]  (" << coverage << ")\n";
+  }
+  if (!a.at("interval").is_null()) {
+    std::cout << "signed rank       [" << percent(a["interval"][0]) << ", "
+              << percent(a["interval"][1]) << "]\n";
+  }
+  if (!a.at("beta").is_null()) {
+    std::cout << "order effect      " << percent(a["beta"])
+              << (a["order_alarm"].get<bool>() ? "  ALARM: the order of the arms matters" : "")
+              << '\n';
+  }
+  for (const json& t : a.at("tiers")) {
+    char text[160];
+    std::snprintf(text,
+                  sizeof text,
+                  "tier %-28s x%.3f  %s",
+                  t["id"].get<std::string>().c_str(),
+                  t["median_ratio"].get<double>(),
+                  t["guard"].is_null() ? "" : t["guard"].get<std::string>().c_str());
+    std::cout << text << '\n';
+  }
+  std::cout << "record " << record_id(record) << " in " << path << '\n';
+}
+
+int run(int argc, char** argv) {
+  CLI::App app(
+      "Paired A/B of one variant against stock: parity first, then balanced random pairs of fresh "
+      "processes.",
+      "assay ab");
+  house_style(app, "assay ab --op gemv_quant --b avx2 --scratch");
+  std::string plan_path;
+  std::string json_path;
+  std::string peer_path;
+  std::string out = "results";
+  PlanFlags flags;
+  bool scratch = false;
+  app.add_option("--plan",
+                 plan_path,
+                 "plan file (assay plan writes one); excludes the flags that make a plan");
+  add_plan_flags(app, flags);
+  app.add_flag(
+      "--scratch", scratch, "allow a dirty tree; the record is watermarked and cannot be cited");
+  app.add_option("--peer",
+                 peer_path,
+                 "JSON of the best outside peer at the same shape; default: none, with the reason");
+  app.add_option("--out", out, "results folder");
+  app.add_option("--json", json_path, "write the record to PATH, or to stdout for -");
+  parse_command_line(app, argc, argv);
+
+  if (plan_path.empty() == flags.op.empty())
+    throw UserError("give either --plan P.json or --op OP --b VARIANT");
+  const Plan plan = plan_path.empty() ? plan_from_flags(flags)
+                                      : plan_from_json(parse_json_file(plan_path), plan_path);
+  if (build_id().dirty && !scratch) {
+    throw UserError(
+        "this build is of a tree with uncommitted changes: commit and rebuild, or use --scratch "
+        "(not citable)");
+  }
+  const OpInfo& op = find_op(plan.op);
+  check_plan_against(plan, op);
+  const std::string folder = results_folder(out, host_device().name, scratch);
+  ParityGate gate = run_parity_gate(op, plan.b);
+  store_parity(gate, folder);
+  AbInputs inputs = gather_inputs(plan, gate, out, scratch, peer_path);
+  const PlannedPower power = planned_power(plan, inputs.aa_pool);
+  if (power.known) {
+    ASSAY_LOG(info,
+              "planned MDE {:.2f} % at {} pairs (A/A sd {:.2f} %, {} pairs in the pool)",
+              std::expm1(power.mde) * 100.0,
+              plan.pairs,
+              power.sd * 100.0,
+              inputs.aa_pool.size());
+  } else {
+    ASSAY_LOG(info, "planned MDE unknown: no A/A pool for this card, op and tiers yet");
+  }
+  Progress progress("ab " + plan.op + "/" + plan.b, 1000);
+  inputs.progress = [&](std::size_t done, std::size_t total) {
+    progress.update(done * 1000 / std::max<std::size_t>(total, 1));
+  };
+  const auto device = make_process_device(op, plan);
+  json record = run_ab(plan, *device, inputs);
+  const std::string path = folder + "/ab_" + plan.op + "_" + plan.b + ".jsonl";
+  append_record(path, record);
+  write_json(json_path, canonical_json(record));
+  if (json_path != "-") print_answer(record, path);
+  const std::string word = record.at("verdict").at("word");
+  return static_cast<int>(word == "INVALID" || word == "REJECT" ? Exit::kCheckFailed : Exit::kGood);
+}
+
+}  // namespace
+
+extern const Command command_ab;
+const Command command_ab{"ab", "lab", "paired A/B of a variant, with an exact interval", run};
+
+}  // namespace assay
