@@ -49,7 +49,14 @@ if(ASSAY_CUDA)
   endif()
   find_package(CUDAToolkit REQUIRED)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
-  # CMake 3.25 with toolkit 13 drops CUDA_STANDARD 20 silently, so the flag is passed here and only here.
+  # CMake 3.25 does not know toolkit 13's C++20: it drops CUDA_STANDARD 20 silently and refuses it when required (which is
+  # inherited from C++), so the flag is passed here and only here. A newer CMake passes it itself; nvcc refuses two.
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED OFF)
+  set(CMAKE_CUDA_EXTENSIONS OFF)
+  if(CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+    list(REMOVE_ITEM ASSAY_CODEGEN_CUDA "-std=c++20")
+  endif()
   target_compile_options(assay_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:${ASSAY_CODEGEN_CUDA}>")
   if(ASSAY_WERROR)
     target_compile_options(assay_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Wall>")

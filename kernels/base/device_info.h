@@ -1,5 +1,6 @@
 // What an eligibility rule may ask of a device.
 #pragma once
+#include <cstddef>
 #include <string>
 
 #include "kernels/base/stream.h"
@@ -17,6 +18,8 @@ struct DeviceInfo {
   int cc = 0;  // compute capability, 90 for 9.0
   int multiprocessors = 0;
   int shared_bytes_per_block = 0;  // opt-in limit
+  int l2_bytes = 0;
+  std::size_t memory_bytes = 0;
 };
 
 // The CPU this process runs on.

@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/device_problem.h"
 #include "kernels/base/op_info.h"
 #include "kernels/base/registry.h"
 #include "kernels/base/rng.h"
@@ -94,6 +95,7 @@ class GuardedBuffer {
       : bytes_(o.bytes_), raw_(std::exchange(o.raw_, nullptr)) {}
   GuardedBuffer& operator=(GuardedBuffer&&) = delete;
   std::byte* data() const { return raw_ + kGuard; }
+  GuardedSpan whole() const { return {raw_, bytes_ + 2 * kGuard, kGuard}; }
   std::size_t size() const { return bytes_; }
   void refence() {
     std::memset(raw_, kFence, kGuard);
@@ -239,6 +241,10 @@ class ProblemOf final : public Problem {
   void run_on_layout_of(int layout_variant, int variant, Stream stream) override {
     const auto& p = prepared_.at(static_cast<std::size_t>(layout_variant));
     if (!p.ready) throw std::logic_error("run before prepare");
+    if (device_) {
+      device_->run(layout_variant, variant, p.args, *row(variant).variant);
+      return;
+    }
     const Workspace ws{workspace_.data(), workspace_.size()};
     row(variant).variant->host.fn(case_.shape, p.args, ws, stream);
   }
@@ -296,7 +302,9 @@ class ProblemOf final : public Problem {
           one.set_bytes(i, shared ? from : from + static_cast<std::size_t>(row_index) * part);
         }
       };
-      return std::unique_ptr<Problem>(new ProblemOf(std::move(one_case), seed_, cut));
+      std::unique_ptr<Problem> one(new ProblemOf(std::move(one_case), seed_, cut));
+      if (device_) one->use_device(device_->graph());
+      return one;
     } else {
       return nullptr;
     }
@@ -313,6 +321,25 @@ class ProblemOf final : public Problem {
     return Op::reference(case_.shape, args_);
   }
   double error_bound() const override { return Op::error_bound(case_.shape); }
+  std::vector<std::vector<double>> reference_of(int variant, Backend backend) const override {
+    return Op::reference(judged_shape(variant, backend), args_);
+  }
+  double error_bound_of(int variant, Backend backend) const override {
+    auto* const own = row(variant).variant->column(backend).error_bound;
+    const auto shape = judged_shape(variant, backend);
+    return own != nullptr ? own(shape) : Op::error_bound(shape);
+  }
+  void use_device(bool graph) override {
+    std::vector<GuardedSpan> spans;
+    for (const auto& b : buffers_) spans.push_back(b.whole());
+    device_ = std::make_unique<DeviceProblem<Op>>(case_.shape, std::move(spans), graph);
+  }
+  void upload() override { device().upload(); }
+  void launch(int variant, Stream stream) override {
+    const auto& p = prepared_.at(static_cast<std::size_t>(variant));
+    if (!p.ready) throw std::logic_error("launch before prepare");
+    device().launch(variant, p.args, *row(variant).variant, stream);
+  }
   double bytes_moved() const override { return Op::bytes_moved(case_.shape); }
   double flops() const override { return Op::flops(case_.shape); }
   bool mostly_nonfinite() const override { return case_.mostly_nonfinite; }
@@ -343,6 +370,20 @@ class ProblemOf final : public Problem {
     if (bytes > 0) std::memcpy(fields_[i].data, from, bytes);
     if (fields_[i].dir == Dir::kInOut) pristine_[i].assign(from, from + bytes);
     for (auto& p : prepared_) p = {};
+    if (device_) device_->forget_layouts();
+  }
+  // What the column computes: in the fast lane the exact lane's function, when it multiplies float activations.
+  typename Op::Shape judged_shape(int variant, Backend backend) const {
+    auto shape = case_.shape;
+    if constexpr (HasNumerics<typename Op::Shape>) {
+      if (row(variant).variant->column(backend).float_activations)
+        shape.numerics = Numerics::kExact;
+    }
+    return shape;
+  }
+  DeviceProblem<Op>& device() {
+    if (!device_) throw std::logic_error("use_device was not called");
+    return *device_;
   }
   static const VariantRow<Op>& row(int variant) {
     return variants<Op>()[static_cast<std::size_t>(variant)];
@@ -356,6 +397,7 @@ class ProblemOf final : public Problem {
   std::vector<GuardedBuffer> buffers_;
   std::vector<std::vector<std::byte>> pristine_;
   std::vector<Prepared> prepared_;
+  std::unique_ptr<DeviceProblem<Op>> device_;
 };
 
 template <class Op>
@@ -383,11 +425,13 @@ OpInfo make_op_info(const char* folder) {
     row.bitwise_to = v->bitwise_to;
     row.deterministic = v->deterministic;
     row.batch_invariant = v->batch_invariant;
-    row.host_sync = v->host_sync;
+    row.host_sync = v->host_sync || v->cuda.host_sync;
     row.host_declared = v->host.declared;
     row.cuda_declared = v->cuda.declared;
     row.cuda_built = v->cuda.fn != nullptr;
+    row.cuda_batch_dependent = v->cuda.batch_dependent;
     row.layout = v->layout != nullptr ? v->layout->name : "";
+    row.layout_readable = v->layout != nullptr && v->layout->read_row != nullptr;
     info.variants.push_back(std::move(row));
   }
   if constexpr (op_impl_detail::HasCases<Op>) {

@@ -48,7 +48,9 @@ struct VariantInfo {
   bool host_declared = false;
   bool cuda_declared = false;
   bool cuda_built = false;
-  std::string layout;  // empty: the file's
+  bool cuda_batch_dependent = false;
+  std::string layout;            // empty: the file's
+  bool layout_readable = false;  // it has read_row, so stock runs on weights that it prepared
 };
 
 // One case with its buffers: inputs filled from the seed, outputs poisoned. Host memory.
@@ -91,6 +93,18 @@ class Problem {
       const = 0;  // relative L2 against the reference that a kBounded variant may show
   virtual double bytes_moved() const = 0;
   virtual double flops() const = 0;
+  // The same two for what one variant's column of one backend computes (Column::float_activations, Column::error_bound).
+  virtual std::vector<std::vector<double>> reference_of(int variant, Backend backend) const = 0;
+  virtual double error_bound_of(int variant, Backend backend) const = 0;
+
+  // Moves the problem to the GPU (HardwareError without one): from now on a run copies inputs, poisoned outputs and guards
+  // over, launches there, waits and copies all of it back, so that everything here reads host memory as before. Scratch is
+  // poisoned and fenced too. `graph`: a run replays a captured graph, captured once a variant and kept when inputs change.
+  virtual void use_device(bool graph) = 0;
+  // For timing on the GPU, without copies: the device's buffers as the last run or upload left them.
+  virtual void upload() = 0;
+  virtual void launch(int variant, Stream stream) = 0;
+
   // The case is declared to hold mostly non-finite outputs.
   virtual bool mostly_nonfinite() const = 0;
 };

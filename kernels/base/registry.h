@@ -39,17 +39,30 @@ struct Column {
   using Fn = void (*)(const typename Op::Shape&, const typename Op::Args&, Workspace, Stream);
   Fn fn = nullptr;
   bool declared = false;
+  // Scratch of this column alone, when it differs from Op::workspace_bytes.
+  std::size_t (*workspace_bytes)(const typename Op::Shape&) = nullptr;
+  // Relative L2 that this column may be from its reference, when its arithmetic is not the order of the contract (fp16
+  // operands, a library's product); derived beside the function. Null: Op::error_bound.
+  double (*error_bound)(const typename Op::Shape&) = nullptr;
+  // Multiplies the float activations in the fast lane too, so that the exact lane's reference judges it in both.
+  bool float_activations = false;
+  // Its source shape waits for the host: never under capture. Beside Variant::host_sync, for one column alone.
+  bool host_sync = false;
+  // A row's bits may depend on the number of rows (a library picks its kernel by shape): takes Variant::batch_invariant
+  // back for this column.
+  bool batch_dependent = false;
 };
 
 // ASSAY_HOST(f): always &f. ASSAY_LAUNCH(f): &f in a build with CUDA, null without: the one place the builds differ.
-#define ASSAY_HOST(f) \
-  { &(f), true }
+// More fields of Column may follow the function: ASSAY_LAUNCH(launch_stock, .host_sync = true).
+#define ASSAY_HOST(f, ...) \
+  { .fn = &(f), .declared = true __VA_OPT__(, ) __VA_ARGS__ }
 #if defined(ASSAY_WITH_CUDA)
-#define ASSAY_LAUNCH(f) \
-  { &(f), true }
+#define ASSAY_LAUNCH(f, ...) \
+  { .fn = &(f), .declared = true __VA_OPT__(, ) __VA_ARGS__ }
 #else
-#define ASSAY_LAUNCH(f) \
-  { nullptr, true }
+#define ASSAY_LAUNCH(f, ...) \
+  { .fn = nullptr, .declared = true __VA_OPT__(, ) __VA_ARGS__ }
 #endif
 
 template <class Op>
@@ -87,6 +100,15 @@ std::span<const VariantRow<Op>> variants();
 #define ASSAY_VARIANT(Op, name)                   \
   extern const Variant<Op> variant_##Op##_##name; \
   const Variant<Op> variant_##Op##_##name
+
+// Scratch that a launch of this variant needs on this backend.
+template <class Op>
+std::size_t workspace_bytes(const Variant<Op>& variant,
+                            const typename Op::Shape& shape,
+                            Backend backend) {
+  auto* const own = variant.column(backend).workspace_bytes;
+  return own != nullptr ? own(shape) : Op::workspace_bytes(shape);
+}
 
 // Why `variant` cannot run this shape on this device's backend; null when it can.
 template <class Op>
