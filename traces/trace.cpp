@@ -150,6 +150,8 @@ std::uint32_t RecordBlock::conversation(std::size_t i) const {
   return load<std::uint32_t>(record(i));
 }
 
+const std::byte* RecordBlock::ids(std::size_t i) const { return record(i) + kStepBytes; }
+
 void RecordBlock::decode(std::size_t i, TraceStep& step) const {
   const std::byte* r = record(i);
   step.conversation = load<std::uint32_t>(r);

@@ -86,8 +86,9 @@ struct RecordBlock {
   const std::byte* data = nullptr;
 
   const std::byte* record(std::size_t i) const { return data + i * format->record_bytes(); }
-  // The 16 bytes before the ids.
   std::uint32_t conversation(std::size_t i) const;
+  // [layers][top_k] of format->id_bytes each.
+  const std::byte* ids(std::size_t i) const;
   // Fills `step`, reusing its vectors.
   void decode(std::size_t i, TraceStep& step) const;
 };
