@@ -11,25 +11,39 @@
 namespace assay {
 
 struct ToolCall {
-  std::string id;  // resolves a later tool message; may be empty
-  std::string name;
-  nlohmann::json arguments;  // an object (or a string, written as it stands between the braces)
+  std::string id = {};  // resolves a later tool message; may be empty
+  std::string name = {};
+  // An object, or a string that is written as it stands between the braces.
+  nlohmann::json arguments = {};
+};
+
+// A result inside the assistant's own message (the format's native form); role "tool" messages are folded into it.
+struct ToolResponse {
+  std::string name = {};
+  nlohmann::json response = {};  // an object, else written as {value:..}
+};
+
+struct ContentPart {
+  std::string type = {};  // text, image, audio, video
+  std::string text = {};
 };
 
 struct ChatMessage {
-  std::string role;  // system, developer, user, assistant (or model), tool
-  std::string content;
-  std::string reasoning;  // of an assistant message
-  std::vector<ToolCall> tool_calls;
+  std::string role = {};  // system, developer, user, assistant (or model), tool
+  std::string content = {};
+  std::vector<ContentPart> parts = {};  // when not empty, instead of content
+  std::string reasoning = {};           // of an assistant message
+  std::vector<ToolCall> tool_calls = {};
+  std::vector<ToolResponse> tool_responses = {};
   // Of a tool message: the call it answers and, when that is unknown, the function's name.
-  std::string tool_call_id;
-  std::string name;
+  std::string tool_call_id = {};
+  std::string name = {};
 };
 
 struct ChatRequest {
-  std::vector<ChatMessage> messages;
-  nlohmann::json
-      tools;  // null, or an array of {type: function, function: {name, description, parameters}}
+  std::vector<ChatMessage> messages = {};
+  // Null, or an array of {type: function, function: {name, description, parameters}}.
+  nlohmann::json tools = nullptr;
   bool thinking = false;
   bool generation_prompt = true;
 };
@@ -48,7 +62,7 @@ std::vector<TokenId> encode_chat(const Tokenizer& tokenizer, const ChatRequest& 
 // One user message, thinking off: what `assay generate --chat` sends.
 std::vector<TokenId> encode_user_prompt(const Tokenizer& tokenizer, std::string_view text);
 
-// A model's reply, taken apart. The text must have been decoded with control tokens shown or hidden alike.
+// A model's reply, taken apart. Works on text decoded with control tokens shown or hidden.
 struct ParsedReply {
   std::string reasoning;
   std::string content;
