@@ -1,4 +1,6 @@
 // Scalar host stock: kernels/base/quant_dot.h row by row.
+#include <algorithm>
+
 #include "kernels/base/host_pool.h"
 #include "kernels/base/quant_dot.h"
 #include "kernels/base/thread_scratch.h"
@@ -28,7 +30,16 @@ void run_stock(const GemvQuant::Shape& s, const GemvQuant::Args& a, Workspace, S
   });
 }
 
+// CUDA: float scratch for as many rows as fit this, at least one.
+constexpr std::size_t kScratchBytes = std::size_t{64} << 20;
+std::size_t cuda_workspace_bytes(const GemvQuant::Shape& s) {
+  const std::size_t row = static_cast<std::size_t>(s.cols) * sizeof(float);
+  return std::max(row, std::min(kScratchBytes, row * static_cast<std::size_t>(s.rows)));
+}
+
 }  // namespace
+
+void launch_stock(const GemvQuant::Shape&, const GemvQuant::Args&, Workspace, Stream);
 
 ASSAY_VARIANT(GemvQuant, stock){
     .summary =
@@ -37,6 +48,9 @@ ASSAY_VARIANT(GemvQuant, stock){
     .exactness = Exactness::kBounded,
     .deterministic = true,
     .batch_invariant = true,
-    .host = ASSAY_HOST(run_stock)};
+    .host = ASSAY_HOST(run_stock),
+    .cuda = ASSAY_LAUNCH(launch_stock,
+                         .workspace_bytes = cuda_workspace_bytes,
+                         .float_activations = true)};
 
 }  // namespace assay
