@@ -1,0 +1,85 @@
+// assay detokenize: token ids to text.
+#include <charconv>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "engine/main/command.h"
+#include "engine/tokenizer.h"
+#include "kernels/base/error.h"
+#include "kernels/base/program.h"
+
+namespace assay {
+namespace {
+
+// "2,105, 17": decimal numbers with commas, white space around them allowed.
+std::vector<TokenId> parse_ids(const std::string& text) {
+  std::vector<TokenId> ids;
+  const char* p = text.data();
+  const char* const end = p + text.size();
+  const auto skip_space = [&] {
+    while (p != end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) ++p;
+  };
+  skip_space();
+  while (p != end) {
+    TokenId id = 0;
+    const auto [next, error] = std::from_chars(p, end, id);
+    if (error != std::errc{}) {
+      throw UserError("--ids: a number is needed at character " + std::to_string(p - text.data()));
+    }
+    ids.push_back(id);
+    p = next;
+    skip_space();
+    if (p == end) break;
+    if (*p != ',')
+      throw UserError("--ids: a comma is needed at character " + std::to_string(p - text.data()));
+    ++p;
+    skip_space();
+    if (p == end) throw UserError("--ids: a number is needed after the last comma");
+  }
+  return ids;
+}
+
+int run(int argc, char** argv) {
+  std::string model;
+  std::string ids_text;
+  std::string json_path;
+  bool show_control = false;
+  CLI::App app{"Token ids to text", "assay detokenize"};
+  house_style(
+      app, "assay detokenize --model engine/models/tiny-gemma4-moe-q4_0.gguf --ids 3493,536,295");
+  app.add_option("--model", model, "GGUF file")->required()->type_name("FILE");
+  app.add_option("--ids", ids_text, "token ids with commas between them")
+      ->required()
+      ->type_name("IDS");
+  app.add_flag("--show-control", show_control, "print control tokens too");
+  app.add_option("--json", json_path, "write {ids, text} as JSON to a file, - is stdout")
+      ->type_name("PATH");
+  parse_command_line(app, argc, argv);
+
+  const std::vector<TokenId> ids = parse_ids(ids_text);
+  const Tokenizer tokenizer = Tokenizer::load(GgufFile::open(model));
+  const std::string bytes = tokenizer.decode(ids, show_control);
+  if (!json_path.empty()) {
+    Utf8Stream utf8;  // JSON holds text only; bytes that are none become U+FFFD
+    std::string text = utf8.push(bytes);
+    text += utf8.finish();
+    write_json(
+        json_path,
+        nlohmann::json{
+            {"schema", "assay-detokenize"}, {"schema_version", 1}, {"ids", ids}, {"text", text}}
+            .dump());
+  }
+  if (json_path != "-") std::cout << bytes << '\n';
+  return 0;
+}
+
+}  // namespace
+
+extern const Command command_detokenize;
+const Command command_detokenize{"detokenize", "model", "token ids to text", run};
+
+}  // namespace assay

@@ -1,0 +1,62 @@
+// assay tokenize: text to token ids.
+#include <iostream>
+#include <optional>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "engine/main/command.h"
+#include "engine/tokenizer.h"
+#include "kernels/base/error.h"
+#include "kernels/base/program.h"
+
+namespace assay {
+namespace {
+
+int run(int argc, char** argv) {
+  std::string model;
+  std::optional<std::string> text;
+  std::string text_file;
+  std::string special = "all";
+  std::string json_path;
+  bool no_bos = false;
+  CLI::App app{"Text to token ids", "assay tokenize"};
+  house_style(
+      app,
+      "assay tokenize --model engine/models/tiny-gemma4-moe-q4_0.gguf --text \"Hello, world!\"");
+  app.add_option("--model", model, "GGUF file")->required()->type_name("FILE");
+  auto* given = app.add_option("--text", text, "the text")->type_name("TEXT");
+  app.add_option("--text-file", text_file, "the text is this file's bytes")
+      ->type_name("FILE")
+      ->excludes(given);
+  app.add_flag("--no-bos", no_bos, "without BOS in front");
+  app.add_option(
+         "--special", special, "special tokens that are recognised: all, user-defined, none")
+      ->type_name("MODE")
+      ->capture_default_str();
+  app.add_option("--json", json_path, "write {ids} as JSON to a file, - is stdout")
+      ->type_name("PATH");
+  parse_command_line(app, argc, argv);
+  const auto mode = parse_special_mode(special);
+  if (!mode) throw UserError("--special '" + special + "': valid are all, user-defined, none");
+  if (!text && text_file.empty()) throw UserError("one of --text and --text-file is needed");
+
+  const Tokenizer tokenizer = Tokenizer::load(GgufFile::open(model));
+  const auto ids = tokenizer.encode(text ? *text : read_file(text_file), !no_bos, *mode);
+  write_json(
+      json_path,
+      nlohmann::json{{"schema", "assay-tokenize"}, {"schema_version", 1}, {"ids", ids}}.dump());
+  if (json_path != "-") {
+    for (std::size_t i = 0; i < ids.size(); ++i) std::cout << (i == 0 ? "" : ",") << ids[i];
+    std::cout << '\n';
+  }
+  return 0;
+}
+
+}  // namespace
+
+extern const Command command_tokenize;
+const Command command_tokenize{"tokenize", "model", "text to token ids", run};
+
+}  // namespace assay
