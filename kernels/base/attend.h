@@ -12,7 +12,7 @@
 //             t   = sum of e_j: 16 chains by j mod 16 from +0, plain additions in rising j, halving tree as above
 //             c_d = chain from +0 over rising j of fma(e_j, v_j[d], c_d)
 //             l   = fma(l, f, t);  a_d = fma(a_d, f, c_d);  m = n
-//   output  o_d = a_d * (1 / l).
+//   output  o_d = a_d * (1 / l); a NaN is stored as 0x7FC00000.
 // exp is exp_fixed. f16 keys and values are widened exactly. A NaN score, or a score of +inf, makes the row NaN; so do
 // only scores of -inf. Where a key lies in memory never matters.
 #pragma once
@@ -25,6 +25,7 @@
 
 #include "kernels/base/blocks.h"
 #include "kernels/base/fixed_math.h"
+#include "kernels/base/quant_dot.h"
 
 namespace assay {
 
@@ -74,7 +75,7 @@ inline float tree16(float* chain) {
 
 }  // namespace attend_detail
 
-// The order above, written out. acc: head_dim floats of scratch. out may not alias q.
+// The order above, written out. out may not alias q.
 template <class T>
 void attend_scalar(const KeySource<T>& keys,
                    const float* q,
@@ -132,7 +133,7 @@ void attend_scalar(const KeySource<T>& keys,
     begin = end;
   }
   const float inverse = 1.0F / sum;
-  for (int d = 0; d < head_dim; ++d) out[d] *= inverse;
+  for (int d = 0; d < head_dim; ++d) out[d] = canonical_nan(out[d] * inverse);
 }
 
 // The same in double with one pass over all keys, the plainest code that can be right.

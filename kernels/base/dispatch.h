@@ -80,6 +80,14 @@ class Dispatch {
     run_both(shape, args, ws, stream);
   }
 
+  // Scratch that a call may need, whichever variant ends up serving it.
+  std::size_t workspace_bytes(const typename Op::Shape& shape) const {
+    const std::size_t stock = assay::workspace_bytes(*stock_, shape, device_.backend);
+    return chosen_ == stock_
+               ? stock
+               : std::max(stock, assay::workspace_bytes(*chosen_, shape, device_.backend));
+  }
+
   const Variant<Op>& chosen() const { return *chosen_; }
   const DispatchReport& report() const { return report_; }
 
@@ -115,7 +123,8 @@ class Dispatch {
                 const typename Op::Args& args,
                 Workspace ws,
                 Stream stream) {
-    if constexpr (op_impl_detail::HasCases<Op>) {
+    // Every op with a list of fields, composites included: what they name is what is compared.
+    if constexpr (requires(typename Op::Args a, Outputs o) { Op::fields(shape, a, o); }) {
       auto copy = args;
       std::vector<typename Outputs::Span> spans;
       Op::fields(shape, copy, Outputs{spans});

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <vector>
 
 #include "kernels/base/fixed_math.h"
 #include "kernels/base/quant_dot.h"
+#include "kernels/base/thread_scratch.h"
 
 namespace assay::pointwise {
 namespace {
@@ -18,21 +18,30 @@ float tree16(float* chain) {
   return chain[0];
 }
 
+struct EmbedRow;  // names embed()'s scratch
+
 }  // namespace
 
-void rms_norm(const float* x, const float* w, int n, float eps, float* y) {
+float rms_scale(const float* x, int n, float eps) {
   float chain[16] = {};
   for (int i = 0; i < n; ++i) chain[i % 16] = std::fma(x[i], x[i], chain[i % 16]);
-  const float r = 1.0F / std::sqrt(tree16(chain) / static_cast<float>(n) + eps);
+  return 1.0F / std::sqrt(tree16(chain) / static_cast<float>(n) + eps);
+}
+
+void scale_row(const float* x, float r, const float* w, int n, float* y) {
   for (int i = 0; i < n; ++i) y[i] = w != nullptr ? (x[i] * r) * w[i] : x[i] * r;
 }
 
-void rope_angles(
-    int position, double base, int head_dim, const float* factors, float* cosine, float* sine) {
+void rope_frequencies(double base, int head_dim, const float* factors, double* frequency) {
   for (int i = 0; i < head_dim / 2; ++i) {
-    const double frequency = std::pow(base, -2.0 * i / head_dim);
-    const double theta =
-        position * frequency / (factors != nullptr ? static_cast<double>(factors[i]) : 1.0);
+    frequency[i] = std::pow(base, -2.0 * i / head_dim);
+    if (factors != nullptr) frequency[i] /= static_cast<double>(factors[i]);
+  }
+}
+
+void rope_angles(int position, const double* frequency, int half, float* cosine, float* sine) {
+  for (int i = 0; i < half; ++i) {
+    const double theta = position * frequency[i];
     cosine[i] = static_cast<float>(std::cos(theta));
     sine[i] = static_cast<float>(std::sin(theta));
   }
@@ -65,8 +74,8 @@ void embed(const QuantView& table, int id, float scale, float* x) {
   if (table.layout == nullptr) {
     dequantize(table.type, table.row(id), n, x);
   } else {
-    std::vector<std::byte> row(table.row_bytes);
-    dequantize(table.type, file_row(table, id, row.data()), n, x);
+    std::byte* row = thread_scratch<std::byte, EmbedRow>(table.row_bytes);
+    dequantize(table.type, file_row(table, id, row), n, x);
   }
   for (std::size_t i = 0; i < n; ++i) x[i] *= scale;
 }
@@ -92,6 +101,18 @@ void softmax(const float* x, int n, float* p) {
   }
   const float sum = tree16(chain);
   for (int i = 0; i < n; ++i) p[i] /= sum;
+}
+
+void route_weights(
+    const float* logits, const float* scale, const std::int32_t* ids, int k, float* weights) {
+  float maximum = logits[ids[0]];
+  for (int i = 1; i < k; ++i) maximum = std::max(maximum, logits[ids[i]]);
+  float sum = 0.0F;
+  for (int i = 0; i < k; ++i) {
+    weights[i] = exp_fixed(logits[ids[i]] - maximum);
+    sum += weights[i];
+  }
+  for (int i = 0; i < k; ++i) weights[i] = weights[i] / sum * scale[ids[i]];
 }
 
 }  // namespace assay::pointwise

@@ -15,14 +15,19 @@
 
 namespace assay::pointwise {
 
-// y = x / sqrt(mean(x^2) + eps) * w; w null: no weight. Sum of squares: 16 chains, chain c takes i = c, c + 16, .. with
-// fma from +0, halving tree (8, 4, 2, 1); r = 1 / sqrt(sum / n + eps); y = (x * r) * w.
-void rms_norm(const float* x, const float* w, int n, float eps, float* y);
+// r = 1 / sqrt(mean(x^2) + eps). Sum of squares: 16 chains, chain c takes i = c, c + 16, .. with fma from +0, halving
+// tree (8, 4, 2, 1); r = 1 / sqrt(sum / n + eps).
+float rms_scale(const float* x, int n, float eps);
+// y = (x * r) * w; w null: y = x * r.
+void scale_row(const float* x, float r, const float* w, int n, float* y);
+inline void rms_norm(const float* x, const float* w, int n, float eps, float* y) {
+  scale_row(x, rms_scale(x, n, eps), w, n, y);
+}
 
-// cos and sin of one position's angles: theta_i = position * base^(-2i / head_dim) / factor_i for i < head_dim / 2, in
-// double, each rounded once to float. factors null: all 1.
-void rope_angles(
-    int position, double base, int head_dim, const float* factors, float* cosine, float* sine);
+// frequency_i = base^(-2i / head_dim) / factor_i for i < head_dim / 2, in double; factors null: all 1.
+void rope_frequencies(double base, int head_dim, const float* factors, double* frequency);
+// cos and sin of theta_i = position * frequency_i in double, each rounded once to float.
+void rope_angles(int position, const double* frequency, int half, float* cosine, float* sine);
 // In place on one head: dimension i pairs with i + head_dim / 2.
 //   x_i' = x_i cos_i - x_j sin_i,  x_j' = x_j cos_i + x_i sin_i: two products and one sum, each rounded.
 void rope(float* x, int head_dim, const float* cosine, const float* sine);
@@ -49,5 +54,10 @@ void softcap(float* l, int n, float cap);
 
 // p = softmax over the row: e_i = exp_fixed(x_i - max), sum of 16 chains as in rms_norm with plain additions, p = e / sum.
 void softmax(const float* x, int n, float* p);
+
+// The weights that router_topk gives to `ids` (in this order) when they are chosen from outside: with m the largest of
+// their logits, e_i = exp_fixed(logit - m), (e / sum) * scale, sum in the order of ids.
+void route_weights(
+    const float* logits, const float* scale, const std::int32_t* ids, int k, float* weights);
 
 }  // namespace assay::pointwise

@@ -26,7 +26,9 @@ TEST(Pointwise, RopePairsHalvesAndUsesTheHeadSizeInTheExponent) {
   // head_dim 4, base 100: theta = p * {1, 0.1}; pairs (0, 2) and (1, 3).
   float c[2];
   float s[2];
-  pointwise::rope_angles(1, 100.0, 4, nullptr, c, s);
+  double f[2];
+  pointwise::rope_frequencies(100.0, 4, nullptr, f);
+  pointwise::rope_angles(1, f, 2, c, s);
   float x[4] = {1.0F, 1.0F, 0.0F, 0.0F};
   pointwise::rope(x, 4, c, s);
   EXPECT_NEAR(x[0], 0.540302306, 1e-7);
@@ -39,7 +41,9 @@ TEST(Pointwise, RopeFactorsOf1e30LeaveTheirPairsAlone) {
   const float factors[4] = {1.0F, 1.0F, 1e30F, 1e30F};
   float c[4];
   float s[4];
-  pointwise::rope_angles(250, 1e6, 8, factors, c, s);
+  double f[4];
+  pointwise::rope_frequencies(1e6, 8, factors, f);
+  pointwise::rope_angles(250, f, 4, c, s);
   float x[8] = {1, 2, 3, 4, 5, 6, 7, 8};
   pointwise::rope(x, 8, c, s);
   EXPECT_EQ(x[2], 3.0F);
@@ -55,7 +59,9 @@ TEST(Pointwise, RopeFactorsOf1e30LeaveTheirPairsAlone) {
 TEST(Pointwise, RopeAnglesStayAccurateAtTheEndOfTheContext) {
   float c[256];
   float s[256];
-  pointwise::rope_angles(262143, 1e4, 512, nullptr, c, s);
+  double f[256];
+  pointwise::rope_frequencies(1e4, 512, nullptr, f);
+  pointwise::rope_angles(262143, f, 256, c, s);
   EXPECT_NEAR(c[0], std::cos(262143.0), 1e-7);
   for (int i = 0; i < 256; ++i) EXPECT_NEAR(c[i] * c[i] + s[i] * s[i], 1.0, 3e-7);
 }

@@ -40,7 +40,7 @@ struct RouterTopk {
   // With m the row's largest logit: e_i = exp_fixed(logit_i - m); sum over the chosen in rank order from +0;
   // weight = (e / sum) * scale. Same bits on repeat, for any thread count, per row whatever the other rows are.
   // NaN: a NaN logit ranks below every number (among themselves by id) and makes all weights of its row NaN. +inf as
-  // the largest logit does so too. In-place: no. Graph capture: yes.
+  // the largest logit does so too. A NaN is stored as 0x7FC00000. In-place: no. Graph capture: yes.
   static std::size_t workspace_bytes(const Shape&);
   static double bytes_moved(const Shape&);
   static double flops(const Shape&);

@@ -3,6 +3,7 @@
 
 #include "kernels/base/fixed_math.h"
 #include "kernels/base/host_pool.h"
+#include "kernels/base/quant_dot.h"
 #include "kernels/router_topk/op.h"
 
 namespace assay {
@@ -38,7 +39,7 @@ void route_row(const RouterTopk::Shape& s,
     sum += weights[i];
   }
   for (int i = 0; i < s.top_k; ++i) {
-    weights[i] = any_nan ? NAN : weights[i] / sum * scale[ids[i]];
+    weights[i] = canonical_nan(any_nan ? NAN : weights[i] / sum * scale[ids[i]]);
   }
 }
 

@@ -1,0 +1,50 @@
+// The keys and values of one sequence: local layers on a ring of `window` rows, global layers to the full context.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/model_config.h"
+#include "engine/page_buffer.h"
+#include "kernels/base/kv_rows.h"
+#include "kernels/decode_token/op.h"
+#include "kernels/pointwise/pointwise.h"
+
+namespace assay {
+
+class KvCache {
+ public:
+  // context: rows of a global layer, >= 1.
+  KvCache(const ModelConfig& config, KvType type, int context);
+
+  using Layer = DecodeToken::LayerCache;
+  KvType type() const { return type_; }
+  int context() const { return context_; }
+  std::size_t bytes() const { return memory_.bytes(); }
+  std::span<const Layer> layers() const { return layers_; }
+  const Layer& layer(int index) const { return layers_[static_cast<std::size_t>(index)]; }
+  // Elements of one layer's row: kv_heads * head_dim.
+  int width(int index) const { return widths_[static_cast<std::size_t>(index)]; }
+
+  KvRows keys(int layer) const;
+  KvRows values(int layer) const;
+  // Where position j's row lies; the older position in that row is lost when it is written.
+  pointwise::KvRow key_row(int layer, int position) const;
+  pointwise::KvRow value_row(int layer, int position) const;
+  // Copies the rows of positions [first, first + tokens) from [tokens][width] in the cache's type. Of a chunk longer
+  // than the ring only the newest rows stay.
+  void commit(int layer, int first, int tokens, KvRows keys, KvRows values);
+
+  // Bytes that a cache would take.
+  static std::size_t bytes_for(const ModelConfig& config, KvType type, int context);
+
+ private:
+  KvType type_;
+  int context_;
+  std::vector<Layer> layers_;
+  std::vector<int> widths_;
+  PageBuffer memory_;
+};
+
+}  // namespace assay

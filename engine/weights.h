@@ -1,0 +1,68 @@
+// A model's weights in memory: read once with pread into one 64-byte aligned block, in the layouts that the chosen
+// variants want. Everything read is checked finite.
+#pragma once
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/model_config.h"
+#include "engine/page_buffer.h"
+#include "kernels/base/layer.h"
+#include "kernels/base/registry.h"
+
+namespace assay {
+
+// What the two ops that read a matrix (few tokens, many tokens) want it to look like.
+struct LayoutWish {
+  const Layout* layout = nullptr;  // null: the file's
+  bool any = true;                 // stock reads every layout, so it follows the other op
+};
+struct WeightLayouts {
+  LayoutWish gemv;
+  LayoutWish gemm;
+  LayoutWish experts_few;
+  LayoutWish experts_many;
+};
+
+// Angles' frequencies of one kind of layer (base, head size, factors).
+struct RopeTable {
+  double base = 0.0;
+  int head_dim = 0;
+  bool factors = false;
+  std::vector<double> frequency;  // [head_dim / 2]
+};
+
+class Weights {
+ public:
+  // Where two chosen variants want different layouts of one matrix, both copies are kept (doubled_bytes says how much).
+  // Memory while loading: the result, plus the largest tensor that needs another layout. InputError as GgufFile.
+  Weights(const GgufFile& file, const ModelConfig& config, const WeightLayouts& layouts);
+
+  std::span<const AttentionWeights> attention() const { return attention_; }
+  std::span<const FfnWeights> ffn() const { return ffn_; }
+  const QuantView& embedding() const { return embedding_; }
+  const Matrix& head() const { return head_; }
+  const float* output_norm() const { return output_norm_; }
+  std::span<const RopeTable> rope() const { return rope_; }
+  // Index into rope().
+  int rope_of(int layer) const { return rope_of_[static_cast<std::size_t>(layer)]; }
+
+  std::size_t bytes() const { return memory_.bytes(); }
+  std::size_t doubled_bytes() const { return doubled_bytes_; }
+
+ private:
+  class Loader;
+
+  std::vector<AttentionWeights> attention_;
+  std::vector<FfnWeights> ffn_;
+  QuantView embedding_;
+  Matrix head_;
+  const float* output_norm_ = nullptr;
+  std::vector<RopeTable> rope_;
+  std::vector<int> rope_of_;
+  std::size_t doubled_bytes_ = 0;
+  PageBuffer memory_;
+};
+
+}  // namespace assay
