@@ -168,12 +168,12 @@ class GgufFile::Parser {
   std::string string(std::uint64_t limit, const char* part) {
     const std::uint64_t at = pos_;
     const auto n = number<std::uint64_t>(part);
-    if (n > limit) {
+    if (n > limit || n > remaining()) {
       refuse(at,
-             std::string(part) + " of " + std::to_string(n) + " bytes, the limit is " +
-                 std::to_string(limit));
+             std::string(part) + " of " + std::to_string(n) + " bytes; " +
+                 std::to_string(remaining()) + " remain and " + std::to_string(limit) +
+                 " are accepted");
     }
-    need(n, part);
     std::string s(n, '\0');
     take(s.data(), n);
     return s;
