@@ -7,6 +7,7 @@
 #include "kernels/base/fixed_math.h"
 #include "kernels/base/host_pool.h"
 #include "kernels/base/quant_dot.h"
+#include "kernels/base/quant_rows.h"
 #include "kernels/base/thread_scratch.h"
 
 namespace assay {
@@ -86,7 +87,9 @@ std::size_t place(const ExpertFfn& c, std::byte* base, Pieces* pieces) {
 
 }  // namespace
 
-std::size_t expert_ffn_workspace_bytes(const ExpertFfn& c) { return place(c, nullptr, nullptr); }
+std::size_t expert_ffn_workspace_bytes(const ExpertFfn& c) {
+  return std::max(place(c, nullptr, nullptr), expert_pass_bytes(c));
+}
 
 void bucket_slots(const ExpertFfn& c,
                   int first,
