@@ -114,6 +114,7 @@ class GgufFile::Parser {
   void run() {
     header();
     for (std::uint64_t i = 0; i < n_kv_; ++i) pair(i);
+    f_.records_offset_ = pos_;
     settings();
     for (std::uint64_t i = 0; i < n_tensors_; ++i) record(i);
     layout();
@@ -429,6 +430,7 @@ GgufFile::GgufFile(GgufFile&& other) noexcept
       file_bytes_(other.file_bytes_),
       alignment_(other.alignment_),
       data_offset_(other.data_offset_),
+      records_offset_(other.records_offset_),
       values_(std::move(other.values_)),
       tensors_(std::move(other.tensors_)),
       value_index_(std::move(other.value_index_)),
@@ -443,6 +445,7 @@ GgufFile& GgufFile::operator=(GgufFile&& other) noexcept {
     file_bytes_ = other.file_bytes_;
     alignment_ = other.alignment_;
     data_offset_ = other.data_offset_;
+    records_offset_ = other.records_offset_;
     values_ = std::move(other.values_);
     tensors_ = std::move(other.tensors_);
     value_index_ = std::move(other.value_index_);
@@ -460,8 +463,9 @@ const TensorInfo* GgufFile::find_tensor(std::string_view name) const {
 
 const TensorInfo& GgufFile::tensor(std::string_view name) const {
   if (const TensorInfo* t = find_tensor(name)) return *t;
-  throw InputError(path_ + ": tensor '" + printable(name) + "' is missing (records end at byte " +
-                   std::to_string(data_offset_) + ")");
+  throw InputError(path_ + ": tensor '" + printable(name) + "' (at byte " +
+                   std::to_string(records_offset_) + "): not among the " +
+                   std::to_string(tensors_.size()) + " tensor records that start here");
 }
 
 void GgufFile::read_at(const TensorInfo& tensor,
@@ -516,7 +520,7 @@ const GgufFile::Value* GgufFile::find(std::string_view key) const {
 
 const GgufFile::Value& GgufFile::need(std::string_view key) const {
   if (const Value* v = find(key)) return *v;
-  refuse_key(key, "the key is missing");
+  refuse_key(key, "missing; the metadata ends here");
 }
 
 const GgufFile::Value& GgufFile::need_scalar(std::string_view key) const {
@@ -654,7 +658,7 @@ const StringList& GgufFile::strings(std::string_view key) const {
 void GgufFile::refuse_key(std::string_view key, const std::string& why) const {
   const Value* v = find(key);
   throw InputError(path_ + ": key '" + printable(key) + "' (at byte " +
-                   std::to_string(v == nullptr ? 0 : v->offset) + "): " + why);
+                   std::to_string(v == nullptr ? records_offset_ : v->offset) + "): " + why);
 }
 
 void GgufFile::refuse_tensor(const TensorInfo& tensor,

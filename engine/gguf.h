@@ -126,7 +126,7 @@ class GgufFile {
   std::vector<double> numbers(std::string_view key) const;
   const StringList& strings(std::string_view key) const;
 
-  // Throws the InputError "<path>: key '<key>' (at byte N): <why>"; offset 0 when the key is absent.
+  // Throws the InputError "<path>: key '<key>' (at byte N): <why>"; the end of the metadata when the key is absent.
   [[noreturn]] void refuse_key(std::string_view key, const std::string& why) const;
   // "<path>: tensor '<name>' (data at byte N): <why>"; `at` adds to the offset.
   [[noreturn]] void refuse_tensor(const TensorInfo& tensor,
@@ -158,6 +158,7 @@ class GgufFile {
   std::uint64_t file_bytes_ = 0;
   std::uint64_t alignment_ = 32;
   std::uint64_t data_offset_ = 0;
+  std::uint64_t records_offset_ = 0;  // end of the metadata
   std::vector<Value> values_;
   std::vector<TensorInfo> tensors_;
   std::unordered_map<std::string_view, std::size_t> value_index_;   // views into values_
