@@ -1,6 +1,6 @@
 # assay_op(<op> <Type> [COMPOSITE]): everything that follows from one op.
 #   kernels/<op>/{ref,cases,stock}.cpp (+ stock.cu with CUDA), variants/<op>/*.cpp (+ *.cu with CUDA),
-#   a generated table in which a variant's file stem is its name and its symbol, parity_<op>, bench_<op>, CTest entries.
+#   a generated table in which a variant's file stem is its name and its symbol. assay_parity_programs() adds parity_<op>.
 # assay_test(<target> SOURCES .. LIBS .. [LABELS ..]): one GoogleTest executable, one CTest entry per test case.
 
 add_library(assay_ops STATIC)
@@ -25,6 +25,15 @@ function(assay_test target)
     PROPERTIES LABELS ${T_LABEL} TIMEOUT ${T_TIMEOUT})
 endfunction()
 
+# CUDA sources: nvcc's, or with ASSAY_SIMT ordinary C++ over kernels/base/simt. Source properties hold for the folder of
+# the target that compiles them: assay_ops lives at the root, assay_base in kernels/.
+function(assay_device_sources)
+  if(ASSAY_SIMT AND ARGN)
+    set_source_files_properties(${ARGN} DIRECTORY "${CMAKE_SOURCE_DIR}" "${CMAKE_SOURCE_DIR}/kernels"
+      PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-Wno-unknown-pragmas;-Wno-unused-function")
+  endif()
+endfunction()
+
 function(assay_op op type)
   cmake_parse_arguments(A "COMPOSITE;POLICY" "" "" ${ARGN})
   set(dir "${CMAKE_SOURCE_DIR}/kernels/${op}")
@@ -40,8 +49,9 @@ function(assay_op op type)
     list(APPEND stems "${stem}")
   endforeach()
   set(cu_src "")
-  if(ASSAY_CUDA)
+  if(ASSAY_CUDA OR ASSAY_SIMT)
     file(GLOB cu_src CONFIGURE_DEPENDS "${dir}/*.cu" "${vdir}/*.cu")
+    assay_device_sources(${cu_src})
   endif()
 
   # The table: stock first, then the variants by name.
@@ -81,6 +91,24 @@ function(assay_ops_finish)
   set(list_src "${CMAKE_BINARY_DIR}/generated/tables/op_list.cpp")
   configure_file("${CMAKE_SOURCE_DIR}/cmake/op_list.cpp.in" "${list_src}" @ONLY)
   target_sources(assay_ops PRIVATE "${list_src}")
+endfunction()
+
+# parity_<op> for every op with cases, and one CTest entry a variant: parity.<op>.<variant>. Called by parity/.
+function(assay_parity_programs)
+  get_property(ops GLOBAL PROPERTY ASSAY_OP_NAMES)
+  foreach(op IN LISTS ops)
+    if(NOT EXISTS "${CMAKE_SOURCE_DIR}/kernels/${op}/cases.cpp")
+      continue()
+    endif()
+    add_executable(parity_${op} "${CMAKE_CURRENT_SOURCE_DIR}/main.cpp")
+    target_link_libraries(parity_${op} PRIVATE assay_parity)
+    target_compile_definitions(parity_${op} PRIVATE ASSAY_PARITY_OP="${op}")
+    get_property(stems GLOBAL PROPERTY ASSAY_OP_STEMS_${op})
+    foreach(variant IN LISTS stems)
+      add_test(NAME parity.${op}.${variant} COMMAND parity_${op} --variant ${variant})
+      set_tests_properties(parity.${op}.${variant} PROPERTIES LABELS host TIMEOUT 600 SKIP_RETURN_CODE 77)
+    endforeach()
+  endforeach()
 endfunction()
 
 # assay_area(<name> [LIBS ..]): the folder's *.cpp (without tests and main.cpp) as library assay_<name>, and one test

@@ -10,6 +10,12 @@
 namespace assay::gpu {
 namespace {
 
+#if defined(ASSAY_SIMT)
+constexpr bool kSimulated = true;
+#else
+constexpr bool kSimulated = false;
+#endif
+
 std::atomic<std::size_t> held{0};
 std::atomic<std::size_t> peak{0};
 std::atomic<std::uint64_t> made{0};
@@ -92,6 +98,8 @@ const DeviceInfo& device() {
   need_device();
   return found().info;
 }
+
+bool simulated() { return kSimulated; }
 
 MemoryState memory() {
   need_device();

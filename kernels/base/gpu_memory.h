@@ -20,6 +20,8 @@ namespace assay::gpu {
 Why unavailable();
 // The GPU of this process (the first one that the driver shows). HardwareError with the reason when unavailable.
 const DeviceInfo& device();
+// Whether "the GPU" is the CPU executor (preset simt).
+bool simulated();
 
 struct MemoryState {
   std::size_t free_bytes = 0;  // of the whole card, other processes counted in

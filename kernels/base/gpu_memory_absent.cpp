@@ -12,6 +12,7 @@ constexpr const char* kReason = "this build has no CUDA (configure with the pres
 
 Why unavailable() { return kReason; }
 const DeviceInfo& device() { absent(); }
+bool simulated() { return false; }
 MemoryState memory() { absent(); }
 void fail_allocation(std::uint64_t) {}
 Buffer::Buffer(std::size_t, Place) { absent(); }

@@ -48,11 +48,18 @@ inline unsigned blocks_for(std::size_t n, std::size_t per_block) {
 }
 
 // The block's dynamic shared memory. 16-byte aligned.
+#if defined(ASSAY_SIMT)
+template <class T>
+T* dynamic_shared() {
+  return reinterpret_cast<T*>(simt::dynamic_shared_memory());
+}
+#else
 template <class T>
 __device__ inline T* dynamic_shared() {
   extern __shared__ __align__(16) unsigned char assay_dynamic_shared[];
   return reinterpret_cast<T*>(assay_dynamic_shared);
 }
+#endif
 
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kFullWarp = 0xFFFFFFFFU;

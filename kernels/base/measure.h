@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "kernels/base/op_info.h"
 
@@ -21,6 +22,9 @@ struct Difference {
 double rel_l2(std::span<const float> got, std::span<const double> want);
 // Distance in representable floats, sign-aware; 0 for equal bits and for +0 against -0.
 std::uint64_t ulp_distance(float a, float b);
+// The element as a number (quantised bytes: their unsigned value), and for messages: "0.1 (0x3dcccccd)".
+double element_value(DType dtype, const std::byte* data, std::size_t index);
+std::string element_text(DType dtype, const std::byte* data, std::size_t index);
 // Byte and value difference of two buffers of one dtype (integers: rel_l2 counts values as numbers).
 Difference measure_bytes(DType dtype,
                          const std::byte* got,

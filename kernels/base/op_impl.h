@@ -329,6 +329,13 @@ class ProblemOf final : public Problem {
     const auto shape = judged_shape(variant, backend);
     return own != nullptr ? own(shape) : Op::error_bound(shape);
   }
+  Numerics judged_numerics(int variant, Backend backend) const override {
+    if constexpr (HasNumerics<typename Op::Shape>) {
+      return judged_shape(variant, backend).numerics;
+    } else {
+      return numerics();
+    }
+  }
   void use_device(bool graph) override {
     std::vector<GuardedSpan> spans;
     for (const auto& b : buffers_) spans.push_back(b.whole());
@@ -430,6 +437,9 @@ OpInfo make_op_info(const char* folder) {
     row.cuda_declared = v->cuda.declared;
     row.cuda_built = v->cuda.fn != nullptr;
     row.cuda_batch_dependent = v->cuda.batch_dependent;
+    for (const Backend b : {Backend::kHost, Backend::kCuda}) {
+      row.own_error_bound[static_cast<int>(b)] = v->column(b).error_bound != nullptr;
+    }
     row.layout = v->layout != nullptr ? v->layout->name : "";
     row.layout_readable = v->layout != nullptr && v->layout->read_row != nullptr;
     info.variants.push_back(std::move(row));

@@ -49,6 +49,7 @@ struct VariantInfo {
   bool cuda_declared = false;
   bool cuda_built = false;
   bool cuda_batch_dependent = false;
+  bool own_error_bound[2] = {};  // by Backend: the column states its own (Column::error_bound)
   std::string layout;            // empty: the file's
   bool layout_readable = false;  // it has read_row, so stock runs on weights that it prepared
 };
@@ -96,6 +97,7 @@ class Problem {
   // The same two for what one variant's column of one backend computes (Column::float_activations, Column::error_bound).
   virtual std::vector<std::vector<double>> reference_of(int variant, Backend backend) const = 0;
   virtual double error_bound_of(int variant, Backend backend) const = 0;
+  virtual Numerics judged_numerics(int variant, Backend backend) const = 0;  // the lane of that reference
 
   // Moves the problem to the GPU (HardwareError without one): from now on a run copies inputs, poisoned outputs and guards
   // over, launches there, waits and copies all of it back, so that everything here reads host memory as before. Scratch is

@@ -3,16 +3,111 @@
 
 namespace assay {
 
+namespace {
+
+struct Types {
+  const char* name;
+  BlockType gate_up;
+  BlockType down;
+};
+constexpr Types kMixes[] = {
+    {"f32", BlockType::kF32, BlockType::kF32},
+    {"f16", BlockType::kF16, BlockType::kF16},
+    {"bf16", BlockType::kBF16, BlockType::kBF16},
+    {"q4_0", BlockType::kQ4_0, BlockType::kQ4_0},
+    {"q4_1", BlockType::kQ4_1, BlockType::kQ4_1},
+    {"q5_0", BlockType::kQ5_0, BlockType::kQ5_0},
+    {"q5_1", BlockType::kQ5_1, BlockType::kQ5_1},
+    {"q8_0", BlockType::kQ8_0, BlockType::kQ8_0},
+    {"q4_k", BlockType::kQ4_K, BlockType::kQ4_K},
+    {"q5_k", BlockType::kQ5_K, BlockType::kQ5_K},
+    {"q6_k", BlockType::kQ6_K, BlockType::kQ6_K},
+    {"q4_k_q5_0", BlockType::kQ4_K, BlockType::kQ5_0},
+    {"q4_k_q8_0", BlockType::kQ4_K, BlockType::kQ8_0},
+    {"f16_q8_0", BlockType::kF16, BlockType::kQ8_0},
+    {"q8_0_f16", BlockType::kQ8_0, BlockType::kF16},
+};
+constexpr const char* kPatternNames[] = {
+    "plain", "positive", "all_equal", "zero_blocks", "denormal", "huge", "nan", "infinity"};
+
+}  // namespace
+
 std::vector<ExpertsPrefill::Case> ExpertsPrefill::cases() {
   std::vector<Case> cases;
   for (const Numerics lane : {Numerics::kExact, Numerics::kFast}) {
-    cases.push_back({.name = std::string("tiny_") + to_string(lane),
-                     .shape = {.tokens = 20,
-                               .hidden = 256,
-                               .width = 32,
-                               .experts = 16,
-                               .top_k = 8,
-                               .numerics = lane}});
+    const std::string suffix = std::string("_") + to_string(lane);
+    const auto add = [&](const std::string& name,
+                         Shape shape,
+                         Pattern pattern = Pattern::kPlain,
+                         Routing routing = Routing::kUniform) {
+      shape.numerics = lane;
+      // One NaN in an expert reaches every output of every token that chose it, and where u is quantised a huge u
+      // overflows its fp16 scale.
+      const bool nonfinite = pattern == Pattern::kInfinity || pattern == Pattern::kNan ||
+                             (pattern == Pattern::kHuge && shape.down_reads_q8());
+      cases.push_back({.name = name + suffix,
+                       .shape = shape,
+                       .mostly_nonfinite = nonfinite,
+                       .pattern = pattern,
+                       .routing = routing});
+    };
+    for (const auto& [name, gate_up, down] : kMixes) {
+      for (const bool fused : {true, false}) {
+        add(std::string("types_") + name + (fused ? "" : "_split"),
+            {.tokens = 40,
+             .hidden = 256,
+             .width = block_elements(down) == 256 ? 256 : 96,
+             .experts = 3,
+             .top_k = 2,
+             .fused = fused,
+             .gate_up_type = gate_up,
+             .down_type = down});
+      }
+    }
+    for (const int tokens : {1, 7, 8, 9, 33}) {
+      add("tokens_" + std::to_string(tokens),
+          {.tokens = tokens, .hidden = 64, .width = 32, .experts = 8, .top_k = 4});
+    }
+    add("tiny_prefill", {.tokens = 128, .hidden = 256, .width = 32, .experts = 64, .top_k = 8});
+    add("two_passes", {.tokens = 530, .hidden = 32, .width = 32, .experts = 8, .top_k = 2});
+    add("26b_prefill", {.tokens = 12, .hidden = 2816, .width = 704, .experts = 2, .top_k = 1});
+    // Widths and hidden sizes that are no multiple of 16 rows: groups that reach over two experts.
+    for (const bool fused : {true, false}) {
+      add(fused ? "ragged" : "ragged_split",
+          {.tokens = 3,
+           .hidden = 40,
+           .width = 32,
+           .experts = 5,
+           .top_k = 3,
+           .fused = fused,
+           .gate_up_type = BlockType::kF16});
+      add(fused ? "ragged_width" : "ragged_width_split",
+          {.tokens = 3,
+           .hidden = 32,
+           .width = 20,
+           .experts = 5,
+           .top_k = 3,
+           .fused = fused,
+           .down_type = BlockType::kF32});
+    }
+    add("one_expert_of_one", {.tokens = 3, .hidden = 32, .width = 32, .experts = 1, .top_k = 1});
+    const Shape routed{.tokens = 70, .hidden = 64, .width = 64, .experts = 16, .top_k = 4};
+    add("skewed", routed, Pattern::kPlain, Routing::kSkewed);
+    add("one_expert_everywhere", routed, Pattern::kPlain, Routing::kOneExpert);
+    add("holes", routed, Pattern::kPlain, Routing::kHoles);
+    for (int p = 1; p < 8; ++p) {
+      for (const BlockType type : {BlockType::kQ4_0, BlockType::kQ5_1, BlockType::kF32}) {
+        add(std::string(kPatternNames[p]) + "_" + to_string(type),
+            {.tokens = 4,
+             .hidden = 64,
+             .width = 32,
+             .experts = 12,
+             .top_k = 2,
+             .gate_up_type = type,
+             .down_type = type},
+            static_cast<Pattern>(p));
+      }
+    }
   }
   return cases;
 }

@@ -3,13 +3,78 @@
 
 namespace assay {
 
+namespace {
+
+struct Named {
+  const char* name;
+  GemmQuant::Shape shape;
+};
+
+// Shapes of real models, with few rows where the rows repeat.
+constexpr Named kModels[] = {
+    {"tiny_projection_512", {.tokens = 512, .rows = 256, .cols = 256, .type = BlockType::kQ4_0}},
+    {"tiny_window_128", {.tokens = 128, .rows = 512, .cols = 256, .type = BlockType::kQ4_0}},
+    {"26b_gate_up", {.tokens = 16, .rows = 352, .cols = 2816, .type = BlockType::kQ4_0}},
+    {"26b_down_22_blocks", {.tokens = 33, .rows = 352, .cols = 704, .type = BlockType::kQ4_0}},
+    {"26b_head_q6", {.tokens = 9, .rows = 160, .cols = 2816, .type = BlockType::kQ6_K}},
+};
+
+// Where a loop over rows, columns or tokens ends.
+constexpr Named kEdges[] = {
+    {"one_row", {.tokens = 64, .rows = 1, .cols = 256, .type = BlockType::kQ4_0}},
+    {"fifteen_rows", {.tokens = 17, .rows = 15, .cols = 256, .type = BlockType::kQ4_0}},
+    {"seventeen_rows", {.tokens = 17, .rows = 17, .cols = 256, .type = BlockType::kQ4_1}},
+    {"thirty_one_rows", {.tokens = 17, .rows = 31, .cols = 256, .type = BlockType::kQ5_K}},
+    {"one_block", {.tokens = 31, .rows = 48, .cols = 32, .type = BlockType::kQ4_0}},
+    {"nine_blocks", {.tokens = 31, .rows = 48, .cols = 288, .type = BlockType::kQ4_0}},
+    {"one_column", {.tokens = 20, .rows = 20, .cols = 1, .type = BlockType::kF32}},
+    {"thirty_three_columns", {.tokens = 20, .rows = 20, .cols = 33, .type = BlockType::kF16}},
+    {"hundred_columns", {.tokens = 20, .rows = 20, .cols = 100, .type = BlockType::kBF16}},
+    {"two_passes", {.tokens = 520, .rows = 24, .cols = 64, .type = BlockType::kQ8_0}},
+    {"many_tokens", {.tokens = 2100, .rows = 16, .cols = 32, .type = BlockType::kQ4_0}},
+};
+
+constexpr const char* kPatternNames[] = {
+    "plain", "positive", "all_equal", "zero_blocks", "denormal", "huge", "nan", "infinity"};
+
+}  // namespace
+
+// One row and one token make a single sum, whose relative error is bounded only where nothing cancels: such cases are
+// positive.
 std::vector<GemmQuant::Case> GemmQuant::cases() {
   std::vector<Case> cases;
   for (const Numerics lane : {Numerics::kExact, Numerics::kFast}) {
+    const std::string suffix = std::string("_") + to_string(lane);
+    const auto add = [&](const std::string& name, Shape shape, Pattern pattern = Pattern::kPlain) {
+      shape.numerics = lane;
+      cases.push_back({.name = name + suffix,
+                       .shape = shape,
+                       .mostly_nonfinite = pattern == Pattern::kInfinity,
+                       .pattern = pattern});
+    };
     for (const BlockType type : kAllBlockTypes) {
-      cases.push_back(
-          {.name = std::string("types_") + to_string(type) + "_" + to_string(lane),
-           .shape = {.tokens = 20, .rows = 40, .cols = 512, .type = type, .numerics = lane}});
+      add(std::string("type_") + to_string(type),
+          {.tokens = 19, .rows = 40, .cols = 512, .type = type});
+    }
+    for (const auto& [name, shape] : kModels) add(name, shape);
+    for (const auto& [name, shape] : kEdges) {
+      add(name, shape, shape.rows < 3 ? Pattern::kPositive : Pattern::kPlain);
+    }
+    for (const int tokens : {1, 7, 8, 9, 15, 16, 17}) {
+      add("tokens_" + std::to_string(tokens),
+          {.tokens = tokens, .rows = 40, .cols = 288, .type = BlockType::kQ4_0});
+    }
+    for (const BlockType type : {BlockType::kQ4_0,
+                                 BlockType::kQ5_1,
+                                 BlockType::kQ8_0,
+                                 BlockType::kQ4_K,
+                                 BlockType::kQ6_K,
+                                 BlockType::kF16}) {
+      for (int p = 1; p < 8; ++p) {
+        add(std::string(kPatternNames[p]) + "_" + to_string(type),
+            {.tokens = 12, .rows = 24, .cols = 512, .type = type},
+            static_cast<Pattern>(p));
+      }
     }
   }
   return cases;

@@ -1,0 +1,178 @@
+#include "engine/main/model_options.h"
+
+#include <charconv>
+#include <cmath>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "kernels/base/error.h"
+#include "kernels/base/log.h"
+#include "kernels/base/program.h"
+
+namespace assay {
+namespace {
+
+nlohmann::json number(double value) {
+  if (std::isfinite(value)) return value;
+  return "infinite";
+}
+
+Profile read_profile(const std::string& name) {
+  if (name == "stock") return {};
+  if (name == "proven") {
+    ASSAY_LOG(
+        warn,
+        "--profile proven: no proven set is recorded for this machine and build; running stock");
+    return {};
+  }
+  return parse_profile(name, read_file(name, std::size_t{1} << 20));
+}
+
+}  // namespace
+
+void add_model_options(CLI::App& app, ModelOptions& o) {
+  app.add_option("--model", o.model, "GGUF file")->required()->type_name("FILE");
+  app.add_option("--backend", o.backend, "host, cuda")->type_name("NAME")->capture_default_str();
+  app.add_option("--numerics", o.numerics, "exact, fast (int8 activations)")
+      ->type_name("LANE")
+      ->capture_default_str();
+  app.add_option("--kv", o.kv, "cache type f32, f16; default f32 in the exact lane, else f16")
+      ->type_name("TYPE");
+  app.add_option("--profile", o.profile, "stock, proven, or a profile's file")
+      ->type_name("P")
+      ->capture_default_str();
+  app.add_option("--threads", o.threads, "1..256; default: all of the machine")->type_name("N");
+  app.add_option("--ctx", o.ctx, "context in tokens; default: the trained one, at most 4096")
+      ->type_name("N");
+  app.add_option("--vram-budget", o.vram_budget_gib, "GPU memory in GiB, cuda only")
+      ->type_name("GIB");
+}
+
+ModelSettings resolve(const ModelOptions& o) {
+  ModelSettings s;
+  if (o.backend != "host" && o.backend != "cuda") {
+    throw UserError("--backend '" + o.backend + "': valid are host, cuda");
+  }
+  if (o.numerics != "exact" && o.numerics != "fast") {
+    throw UserError("--numerics '" + o.numerics + "': valid are exact, fast");
+  }
+  if (!o.kv.empty() && o.kv != "f32" && o.kv != "f16") {
+    throw UserError("--kv '" + o.kv + "': valid are f32, f16");
+  }
+  if (o.threads < 0 || o.threads > 256) {
+    throw UserError("--threads " + std::to_string(o.threads) + ": must be 1..256");
+  }
+  if (o.ctx < 0) throw UserError("--ctx " + std::to_string(o.ctx) + ": must be at least 1");
+  if (!(o.vram_budget_gib >= 0.0) || !std::isfinite(o.vram_budget_gib)) {
+    throw UserError("--vram-budget: must be a positive number of GiB");
+  }
+  if (o.backend == "host" && o.vram_budget_gib > 0.0) {
+    throw UserError("--vram-budget limits GPU memory: it needs --backend cuda");
+  }
+  if (o.backend == "cuda") {
+#if defined(ASSAY_WITH_CUDA)
+    throw HardwareError("--backend cuda: the engine has no CUDA memory space in this version");
+#else
+    throw HardwareError("--backend cuda: this build has no CUDA (preset 'cuda' builds it)");
+#endif
+  }
+  s.numerics = o.numerics == "fast" ? Numerics::kFast : Numerics::kExact;
+  if (!o.kv.empty()) s.kv = o.kv == "f32" ? KvType::kF32 : KvType::kF16;
+  s.threads = o.threads;
+  s.context = o.ctx;
+  const Env env = Env::read();
+  s.strict = env.strict();
+  s.selection = select(env, read_profile(o.profile));
+  return s;
+}
+
+std::unique_ptr<Model> open_model(const std::string& path, const ModelSettings& settings) {
+  auto model = std::make_unique<Model>(path, settings);
+  for (const auto& [op, choice] : settings.selection.choices) {
+    if (choice.variant != "stock") {
+      ASSAY_LOG(
+          info, "{}={}{} ({})", op, choice.parity ? "parity:" : "", choice.variant, choice.source);
+    }
+  }
+  for (const auto& h : settings.selection.hidden) {
+    ASSAY_LOG(info, "{} hides the choice of {}", h.composite, h.part);
+  }
+  if (model->weights().doubled_bytes() > 0) {
+    ASSAY_LOG(info,
+              "{} bytes of weights are kept in two layouts, because the chosen variants disagree",
+              model->weights().doubled_bytes());
+  }
+  return model;
+}
+
+std::unique_ptr<Model> open_model(const ModelOptions& options) {
+  return open_model(options.model, resolve(options));
+}
+
+nlohmann::json armed_json(const Model& model) {
+  auto list = nlohmann::json::array();
+  for (const auto& r : model.reports()) {
+    if (r.choice.variant == "stock") continue;
+    nlohmann::json entry{{"op", r.op},
+                         {"variant", r.choice.variant},
+                         {"source", r.choice.source},
+                         {"parity", r.choice.parity},
+                         {"selected", r.selected},
+                         {"stock", r.stock},
+                         {"fallback", r.fallback}};
+    if (r.choice.parity) {
+      entry["compared"] = r.compared;
+      entry["worst_rel_l2"] = number(r.worst_rel_l2);
+      entry["worst_ulp"] = r.worst_ulp;
+      entry["mismatched_bytes"] = r.mismatched_bytes;
+    }
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+void log_armed(const Model& model) {
+  for (const auto& r : model.reports()) {
+    if (r.choice.variant == "stock") continue;
+    if (r.choice.parity) {
+      ASSAY_LOG(info,
+                "{}: parity with {}: {} calls compared, worst relative L2 {:.3g}, worst ulp {}, {} "
+                "bytes differ; "
+                "stock was served",
+                r.op,
+                r.choice.variant,
+                r.compared,
+                r.worst_rel_l2,
+                r.worst_ulp,
+                r.mismatched_bytes);
+    } else {
+      ASSAY_LOG(
+          info, "{}: {} served {} calls, stock {}", r.op, r.choice.variant, r.selected, r.stock);
+    }
+    for (const auto& [reason, calls] : r.fallback) {
+      ASSAY_LOG(info, "{}: {} fell back {} times: {}", r.op, r.choice.variant, calls, reason);
+    }
+  }
+}
+
+std::vector<TokenId> parse_ids(std::string_view text, const char* flag) {
+  constexpr std::string_view kBetween = " \t\r\n,[]";
+  std::vector<TokenId> ids;
+  for (std::size_t at = text.find_first_not_of(kBetween); at != std::string_view::npos;) {
+    const std::size_t end = std::min(text.find_first_of(kBetween, at), text.size());
+    const std::string_view word = text.substr(at, end - at);
+    TokenId id = 0;
+    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    if (error != std::errc() || stop != word.data() + word.size()) {
+      throw UserError(std::string(flag) + ": '" + std::string(word.substr(0, 40)) +
+                      "' is not a token id");
+    }
+    ids.push_back(id);
+    at = text.find_first_not_of(kBetween, end);
+  }
+  if (ids.empty()) throw UserError(std::string(flag) + ": no token ids given");
+  return ids;
+}
+
+}  // namespace assay
