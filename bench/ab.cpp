@@ -39,33 +39,6 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-// CPU time that the hypervisor gave to others, and time that any process of this machine ran: environment, not values.
-struct HostLoad {
-  double steal_s = 0.0;
-  double busy_s = 0.0;
-  double mhz = 0.0;
-};
-HostLoad host_load() {
-  HostLoad load;
-  std::istringstream in(first_line("/proc/stat"));
-  std::string cpu;
-  double v[10] = {};
-  in >> cpu;
-  for (double& x : v) in >> x;
-  load.steal_s = v[7] / 100.0;
-  load.busy_s = (v[0] + v[1] + v[2] + v[5] + v[6]) / 100.0;
-  std::ifstream info("/proc/cpuinfo");
-  double sum = 0.0;
-  int count = 0;
-  for (std::string line; std::getline(info, line);) {
-    if (!line.starts_with("cpu MHz")) continue;
-    sum += std::atof(line.c_str() + line.find(':') + 1);
-    ++count;
-  }
-  if (count > 0) load.mhz = sum / count;
-  return load;
-}
-
 // One start of one arm as it goes into the record.
 struct StartRecord {
   json run;
@@ -112,7 +85,7 @@ class Sitting {
 
   bool run_pair(const ScheduledPair& pair) {
     const double suspended = device_.suspended_s();
-    const HostLoad load = host_load();
+    const HostLoad load = device_.load();
     const char code_b = schedule_.code_a == 'X' ? 'Y' : 'X';
     StartRecord arms[2];  // [0] coded as A, [1] coded as B
     const int order[2] = {pair.a_first ? 0 : 1, pair.a_first ? 1 : 0};
@@ -139,9 +112,10 @@ class Sitting {
     if (!failed) failed = !run_blocks(pair, arms);
     for (const int which : order) {
       StartRecord& s = arms[which];
+      if (s.run.is_null()) continue;  // the other arm failed before this one was started
       Usage usage;
       if (s.arm && !failed) failed = !guarded(s, [&] { usage = s.arm->finish(); });
-      const HostLoad now = host_load();
+      const HostLoad now = device_.load();
       s.run["host"] = {{"cpu_s", usage.cpu_s},
                        {"involuntary_switches", usage.involuntary_switches},
                        {"major_faults", usage.page_faults},
@@ -181,6 +155,8 @@ class Sitting {
       s.samples[t.id] = {{"unit", "s"},
                          {"wall", json::array()},
                          {"cpu", json::array()},
+                         {"outer", json::array()},
+                         {"group_calls", 1},
                          {"calls", json::array()},
                          {"regime", plan_.regime},
                          {"audit_s", nullptr},
@@ -236,6 +212,8 @@ class Sitting {
     json& samples = s.samples[plan_.tiers[static_cast<std::size_t>(tier)].id];
     samples["wall"].push_back(reply.wall_s);
     samples["cpu"].push_back(reply.cpu_s);
+    samples["outer"].push_back(reply.outer_s);
+    samples["group_calls"] = request.group_calls;
     samples["calls"].push_back(static_cast<std::int64_t>(request.groups) * request.group_calls);
     note_reply(s, tier, reply);
     const bool unchecked = samples["outputs_checked"] == 0;
@@ -448,43 +426,57 @@ std::vector<PlanTier> default_tiers(const OpInfo& op,
     throw UserError("op " + op.name +
                     " has no cases of its own to time: the engine lane judges it");
   }
-  const int va = op.find(a);
-  const int vb = op.find(b);
   struct Candidate {
     std::string name;
     double work = 0.0;
+    bool model_shape = false;
+    std::string lane;  // "exact", "fast", or empty when the op has no lanes
   };
-  std::vector<Candidate> typical;
-  std::vector<Candidate> others;
-  std::string why = "no case";
+  std::vector<Candidate> all;
+  std::string why = "no finite case";
   for (std::size_t i = 0; i < op.case_names.size(); ++i) {
     const auto problem = op.make_problem(i, 0);
     if (problem->mostly_nonfinite()) continue;
-    if (!numerics.empty() &&
-        problem->shape_text().find("numerics=" + numerics) == std::string::npos)
-      continue;
     bool eligible = true;
-    for (const int v : {va, vb}) {
-      if (const Why reason = problem->ineligible(v, host_device())) {
+    for (const std::string& v : {a, b}) {
+      if (const Why reason = problem->ineligible(op.find(v), host_device())) {
         eligible = false;
         why = reason;
       }
     }
     if (!eligible) continue;
-    const std::string& name = op.case_names[i];
-    (name.find("typical") != std::string::npos ? typical : others)
-        .push_back({name, problem->flops() + problem->bytes_moved()});
+    Candidate c{op.case_names[i], problem->flops() + problem->bytes_moved(), false, ""};
+    c.model_shape = c.name.starts_with("26b_") || c.name.starts_with("tiny_");
+    const std::string shape = problem->shape_text();
+    for (const char* lane : {"exact", "fast"}) {
+      if (shape.find(std::string("numerics=") + lane) != std::string::npos) c.lane = lane;
+    }
+    all.push_back(std::move(c));
   }
-  std::vector<Candidate>& chosen = typical.empty() ? others : typical;
-  if (chosen.empty())
-    throw UserError("op " + op.name + ", variant " + b + ": no case to time (" + why + ")");
-  std::stable_sort(chosen.begin(), chosen.end(), [](const Candidate& x, const Candidate& y) {
+  // One lane only: a mean over both would describe no run of the engine. The default is the engine's.
+  const auto in_lane = [&](const std::string& lane) {
+    return std::any_of(all.begin(), all.end(), [&](const Candidate& c) { return c.lane == lane; });
+  };
+  const std::string lane =
+      !numerics.empty() ? numerics : (in_lane("fast") ? "fast" : (in_lane("exact") ? "exact" : ""));
+  std::erase_if(all, [&](const Candidate& c) {
+    return c.lane != lane && !(c.lane.empty() && numerics.empty());
+  });
+  if (std::any_of(all.begin(), all.end(), [](const Candidate& c) { return c.model_shape; })) {
+    std::erase_if(all, [](const Candidate& c) { return !c.model_shape; });
+  }
+  if (all.empty()) {
+    throw UserError("op " + op.name + ", variant " + b +
+                    (lane.empty() ? "" : ", numerics " + lane) + ": no case to time (" + why + ")");
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Candidate& x, const Candidate& y) {
     return x.work > y.work;
   });
-  if (chosen.size() > 3) chosen.resize(3);
+  if (all.size() > 3) all.resize(3);
   std::vector<PlanTier> tiers;
-  for (const Candidate& c : chosen)
-    tiers.push_back({c.name, "micro", 1.0 / static_cast<double>(chosen.size()), true});
+  for (const Candidate& c : all) {
+    tiers.push_back({c.name, "micro", 1.0 / static_cast<double>(all.size()), true});
+  }
   return tiers;
 }
 

@@ -40,8 +40,9 @@ struct PlannedPower {
 };
 PlannedPower planned_power(const Plan& plan, const std::vector<double>& aa_pool);
 
-// The cases that speak for an op when the plan names none: those called "typical..", else the three with the most
-// arithmetic among the eligible, finite ones. Both variants must be eligible. UserError when there is none.
+// The cases that speak for an op when the plan names none: at most three, those with the most work among the eligible, finite
+// ones of one numerics lane (default: fast, else exact); cases named after a model's shape ("26b_..", "tiny_..") before
+// all others. Both variants must be eligible. UserError when there is none.
 std::vector<PlanTier> default_tiers(const OpInfo& op,
                                     const std::string& a,
                                     const std::string& b,

@@ -55,6 +55,8 @@ struct BlockRequest {
 struct BlockReply {
   double wall_s = 0.0;  // sum over groups
   double cpu_s = 0.0;   // process CPU time over the same groups
+  double outer_s =
+      0.0;  // the parent's own clock from request to answer: what the child cannot forge
   bool inputs_intact = true;
   std::string broken_guard;  // empty: intact
 };
@@ -67,6 +69,14 @@ struct Usage {
   double cpu_s = 0.0;
   std::int64_t involuntary_switches = 0;
   std::int64_t page_faults = 0;
+};
+
+// CPU time that the hypervisor gave to others, and that any process of this machine used, since it started; and the mean
+// clock now. Environment, not values.
+struct HostLoad {
+  double steal_s = 0.0;
+  double busy_s = 0.0;
+  double mhz = 0.0;
 };
 
 class Arm {
@@ -91,6 +101,7 @@ class Device {
   virtual std::string judge(const std::string& variant,
                             const BlockRequest& request,
                             const std::vector<std::vector<std::byte>>& outputs) = 0;
+  virtual HostLoad load() const = 0;
   // Seconds the machine was suspended since it started: a jump voids the pair in progress.
   virtual double suspended_s() const = 0;
   // A seed nobody could know before now.

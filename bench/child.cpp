@@ -112,9 +112,9 @@ class Timer {
       const auto start = Clock::now();
       for (int c = 0; c < group_calls; ++c) problem.run(variant_, stream_);
       const auto stop = Clock::now();
-      if (g + 1 == groups)
-        outputs_ = tier_.copy_outputs();  // at once: work done later arrives too late
       result.cpu_s += process_cpu_s() - cpu;
+      if (g + 1 == groups)
+        outputs_ = tier_.copy_outputs();  // at once: work done later comes too late
       result.wall_s += seconds(stop - start);
       result.inputs_intact = result.inputs_intact && tier_.fresh_hash() == before;
     }

@@ -110,6 +110,27 @@ double clock_s(clockid_t id) {
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
 }
 
+HostLoad host_load() {
+  HostLoad load;
+  std::istringstream in(slurp("/proc/stat"));
+  std::string cpu;
+  double v[10] = {};
+  in >> cpu;
+  for (double& x : v) in >> x;
+  load.steal_s = v[7] / 100.0;
+  load.busy_s = (v[0] + v[1] + v[2] + v[5] + v[6]) / 100.0;
+  std::ifstream info("/proc/cpuinfo");
+  double sum = 0.0;
+  int count = 0;
+  for (std::string line; std::getline(info, line);) {
+    if (!line.starts_with("cpu MHz")) continue;
+    sum += std::atof(line.c_str() + line.find(':') + 1);
+    ++count;
+  }
+  if (count > 0) load.mhz = sum / count;
+  return load;
+}
+
 class ProcessArm final : public Arm {
  public:
   ProcessArm(const ProcessOptions& options,
@@ -161,10 +182,12 @@ class ProcessArm final : public Arm {
   }
 
   BlockReply block(const BlockRequest& r) override {
+    const auto start = Clock::now();
     send("block " + std::to_string(r.tier) + " " + std::to_string(r.groups) + " " +
          std::to_string(r.group_calls) + " " + std::to_string(r.seed));
     const std::string line = read_line();
     BlockReply reply;
+    reply.outer_s = std::chrono::duration<double>(Clock::now() - start).count();
     int intact = 0;
     char guard[128] = {};
     if (std::sscanf(line.c_str(),
@@ -531,6 +554,7 @@ class ProcessDevice final : public Device {
                         group_seed(request.seed, request.groups - 1),
                         outputs);
   }
+  HostLoad load() const override { return host_load(); }
   double suspended_s() const override { return clock_s(CLOCK_BOOTTIME) - clock_s(CLOCK_MONOTONIC); }
   std::uint64_t fresh_seed() override {
     std::uint64_t seed = 0;

@@ -104,7 +104,7 @@ struct Bootstrap {
       0.0;  // measured, symmetric noise, this n and alpha 0.05 (see bootstrap_coverage)
   double coverage_bca = 0.0;
 };
-constexpr int kBootstrapDraws = 4000;
+constexpr int kBootstrapDraws = 2000;
 Bootstrap bootstrap_median(std::span<const double> d,
                            double alpha,
                            std::uint64_t seed,
