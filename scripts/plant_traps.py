@@ -74,7 +74,7 @@ TRAPS = {
          [("l.is_local ? local_base : global_base", "l.is_local ? global_base : local_base")]),
     20: ("engine_traps_test", "Traps.AWindowOfEightSeesTheTokenAndSevenBeforeIt", "kernels/attention_prefill/op.h",
          [("position + 1 - s.window : 0", "position - s.window : 0")]),
-    21: ("engine_golden_test", "Golden.TokenByTokenGivesTheBitsOfTheBatch", FORWARD,
+    21: ("engine_golden_test", "Forward.NoCutIntoChunksAndNoThreadCountChangesABit", FORWARD,
          [("    const AttentionPrefill::Shape shape{",
            "    cache.commit(layer, position, tokens, fresh(b.k_fresh), fresh(b.v_fresh));\n    const AttentionPrefill::Shape shape{")]),
     22: ("engine_traps_test", "Traps.KvHeadsAndHeadSizesAreReadPerLayer", CONFIG,
@@ -120,8 +120,9 @@ def run(command, **more):
 
 
 def refresh(tree):
-    """Makes the copy's tracked files equal to this tree's; what is equal is left alone, so that little is rebuilt."""
-    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    """Makes the copy's files equal to this tree's, ignored ones aside; what is equal stays, so that little is rebuilt."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    files = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode()
     for name in filter(None, files.split("\0")):
         source, goal = ROOT / name, tree / name
         if not source.exists():
@@ -136,7 +137,7 @@ def test_fails(build, program, test):
     if made.returncode != 0:
         return None, (made.stdout + made.stderr)[-2000:]
     ran = run([f"{build}/bin/{program}", f"--gtest_filter={test}", "--gtest_brief=1"], timeout=600)
-    if "[  PASSED  ] 0 tests" in ran.stdout:
+    if ran.returncode == 0 and "[  PASSED  ] 0 tests" in ran.stdout:
         return None, f"{program} has no test named {test}"
     return ran.returncode != 0, ran.stdout[-600:]
 
