@@ -19,6 +19,7 @@
 #include "kernels/base/device_info.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
+#include "kernels/base/proven.h"
 #include "kernels/base/record.h"
 #include "kernels/base/rng.h"
 
@@ -157,6 +158,7 @@ class Sitting {
                          {"cpu", json::array()},
                          {"outer", json::array()},
                          {"group_calls", 1},
+                         {"warmed", true},
                          {"calls", json::array()},
                          {"regime", plan_.regime},
                          {"audit_s", nullptr},
@@ -202,18 +204,24 @@ class Sitting {
     const Calibration& size = calibration(s, tier);
     BlockRequest request;
     request.tier = tier;
-    // The end of a block cannot be foreseen from inside, and with it the call whose outputs are looked at.
-    request.groups =
-        size.groups +
-        static_cast<int>(content_.below(static_cast<std::uint64_t>(size.groups) / 8 + 2));
     request.group_calls = size.group_calls;
     request.seed = content_.next();
+    const bool one_call = size.groups == 1 && size.group_calls == 1;
+    request.warm = !one_call;
+    // The end of a block cannot be foreseen from inside, and with it the call whose outputs are looked at. A block of one
+    // call needs no such care: its call has its own content and is the one looked at.
+    request.groups =
+        size.groups +
+        (one_call
+             ? 0
+             : static_cast<int>(content_.below(static_cast<std::uint64_t>(size.groups) / 8 + 2)));
     const BlockReply reply = s.arm->block(request);
     json& samples = s.samples[plan_.tiers[static_cast<std::size_t>(tier)].id];
     samples["wall"].push_back(reply.wall_s);
     samples["cpu"].push_back(reply.cpu_s);
     samples["outer"].push_back(reply.outer_s);
     samples["group_calls"] = request.group_calls;
+    samples["warmed"] = request.warm;
     samples["calls"].push_back(static_cast<std::int64_t>(request.groups) * request.group_calls);
     note_reply(s, tier, reply);
     const bool unchecked = samples["outputs_checked"] == 0;
@@ -224,7 +232,7 @@ class Sitting {
   void audit(StartRecord& s, int tier) {
     const Calibration& size = calibration(s, tier);
     if (size.group_calls == 1) return;  // the timed blocks already change the content at every call
-    BlockRequest request{tier, kAuditGroups, 1, content_.next()};
+    const BlockRequest request{tier, kAuditGroups, 1, content_.next(), true};
     const BlockReply reply = s.arm->block(request);
     json& samples = s.samples[plan_.tiers[static_cast<std::size_t>(tier)].id];
     samples["audit_s"] = reply.wall_s / kAuditGroups;
@@ -494,19 +502,6 @@ json machine_record() {
   m["last_level_cache_bytes"] = largest_kib * 1024;
   m["gpu"] = nullptr;
   return m;
-}
-
-std::string card_slug(const std::string& card) {
-  std::string slug;
-  for (const char c : card) {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
-      slug += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    } else if (!slug.empty() && slug.back() != '-') {
-      slug += '-';
-    }
-  }
-  while (!slug.empty() && slug.back() == '-') slug.pop_back();
-  return slug.empty() ? "unknown" : slug;
 }
 
 std::string results_folder(const std::string& root, const std::string& card, bool scratch) {

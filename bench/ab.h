@@ -51,8 +51,6 @@ std::vector<PlanTier> default_tiers(const OpInfo& op,
 // CPU, kernel, governor, cache sizes: what a host record says about its machine. Never a host name.
 nlohmann::json machine_record();
 
-// "AMD EPYC 9B14 96-Core" -> "amd-epyc-9b14-96-core": the folder under results/.
-std::string card_slug(const std::string& card);
 // results/<card>/<date>_<commit>, or results/scratch for scratch runs, below `root`.
 std::string results_folder(const std::string& root, const std::string& card, bool scratch);
 

@@ -51,6 +51,7 @@ struct BlockRequest {
   int groups = 1;
   int group_calls = 1;
   std::uint64_t seed = 0;
+  bool warm = true;  // one untimed call first; pointless where a single call outlasts the block
 };
 struct BlockReply {
   double wall_s = 0.0;  // sum over groups

@@ -99,11 +99,13 @@ class Timer {
     double cpu_s = 0.0;
     bool inputs_intact = true;
   };
-  Result run(int groups, int group_calls, std::uint64_t seed) {
+  Result run(int groups, int group_calls, std::uint64_t seed, bool warm) {
     Problem& problem = tier_.problem();
     // Warm code and data with content that no timed group has.
-    tier_.freshen(group_seed(seed, -1));
-    problem.run(variant_, stream_);
+    if (warm) {
+      tier_.freshen(group_seed(seed, -1));
+      problem.run(variant_, stream_);
+    }
     Result result;
     for (int g = 0; g < groups; ++g) {
       tier_.freshen(group_seed(seed, g));
@@ -222,7 +224,7 @@ std::vector<std::vector<std::byte>> FreshProblem::copy_outputs() const {
 
 // Requests and answers are lines; outputs follow their line as raw bytes.
 //   calibrate T BLOCK_US      -> groups G calls C
-//   block T GROUPS CALLS SEED -> done WALL_NS CPU_NS INTACT GUARD     (times as hex floats, GUARD "-" when whole)
+//   block T GROUPS CALLS SEED WARM -> done WALL_NS CPU_NS INTACT GUARD     (times as hex floats, GUARD "-" when whole)
 //   outputs T                 -> bytes N1 N2 ..  then the bytes
 //   quit                      -> inputs intact|changed
 int serve_arm(const OpInfo& op,
@@ -289,7 +291,8 @@ int serve_arm(const OpInfo& op,
       int calls = 1;
       double each = 0.0;
       for (int round = 0; round < 40; ++round) {
-        const auto r = timers[tier].run(1, calls, 0xCA11 + static_cast<std::uint64_t>(round));
+        const auto r =
+            timers[tier].run(1, calls, 0xCA11 + static_cast<std::uint64_t>(round), round == 0);
         each = r.wall_s / calls;
         if (r.wall_s >= group_s || calls > (1 << 20)) break;
         const double want = each > 0.0 ? group_s * 1.2 / each : calls * 2.0;
@@ -302,10 +305,12 @@ int serve_arm(const OpInfo& op,
       int groups = 0;
       int calls = 0;
       unsigned long long seed = 0;
-      if (std::sscanf(rest, "%d %d %llu", &groups, &calls, &seed) != 3 || groups < 1 || calls < 1) {
+      int warm = 1;
+      if (std::sscanf(rest, "%d %d %llu %d", &groups, &calls, &seed, &warm) != 4 || groups < 1 ||
+          calls < 1) {
         throw InputError("malformed block request");
       }
-      const auto r = timers[tier].run(groups, calls, seed);
+      const auto r = timers[tier].run(groups, calls, seed, warm != 0);
       const std::string guard = tiers[tier]->problem().broken_guard();
       char text[96];
       std::snprintf(

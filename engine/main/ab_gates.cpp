@@ -12,6 +12,7 @@
 #include "kernels/base/log.h"
 #include "kernels/base/measure.h"
 #include "kernels/base/program.h"
+#include "kernels/base/proven.h"
 #include "kernels/base/record.h"
 #include "parity/parity.h"
 #include "parity/parity_record.h"
