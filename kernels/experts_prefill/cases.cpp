@@ -70,7 +70,7 @@ std::vector<ExpertsPrefill::Case> ExpertsPrefill::cases() {
     }
     add("tiny_prefill", {.tokens = 128, .hidden = 256, .width = 32, .experts = 64, .top_k = 8});
     add("two_passes", {.tokens = 530, .hidden = 32, .width = 32, .experts = 8, .top_k = 2});
-    add("26b_prefill", {.tokens = 12, .hidden = 2816, .width = 704, .experts = 2, .top_k = 1});
+    add("26b_half_size", {.tokens = 12, .hidden = 1408, .width = 352, .experts = 2, .top_k = 1});
     // Widths and hidden sizes that are no multiple of 16 rows: groups that reach over two experts.
     for (const bool fused : {true, false}) {
       add(fused ? "ragged" : "ragged_split",

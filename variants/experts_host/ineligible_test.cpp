@@ -1,0 +1,43 @@
+#include "gtest/gtest.h"
+
+#include "kernels/base/registry.h"
+#include "kernels/experts_host/op.h"
+
+namespace assay {
+namespace {
+
+Why reason(const char* name, Numerics lane, bool avx2, bool avx512_vnni) {
+  DeviceInfo device;
+  device.avx2 = avx2;
+  device.avx512_vnni = avx512_vnni;
+  for (const auto& [variant_name, variant] : variants<ExpertsHost>()) {
+    if (std::string(variant_name) == name)
+      return why_ineligible(*variant, ExpertsHost::Shape{.numerics = lane}, device);
+  }
+  return "no such variant";
+}
+
+TEST(ExpertsHostAvx2, TakesBothLanesAndNamesTheMissingCpu) {
+  EXPECT_EQ(reason("avx2", Numerics::kExact, true, false), nullptr);
+  EXPECT_EQ(reason("avx2", Numerics::kFast, true, false), nullptr);
+  EXPECT_STREQ(reason("avx2", Numerics::kFast, false, false),
+               "needs a CPU with AVX2, FMA and F16C");
+}
+
+TEST(ExpertsHostAvx512Vnni, RefusesTheExactLaneOnAnyCpuAndNamesTheMissingCpu) {
+  EXPECT_EQ(reason("avx512_vnni", Numerics::kFast, true, true), nullptr);
+  EXPECT_STREQ(reason("avx512_vnni", Numerics::kExact, true, true),
+               "multiplies int8 activations: the exact lane has none");
+  EXPECT_STREQ(reason("avx512_vnni", Numerics::kExact, false, false),
+               "multiplies int8 activations: the exact lane has none");
+  EXPECT_STREQ(reason("avx512_vnni", Numerics::kFast, true, false),
+               "needs a CPU with AVX-512 (F, BW, DQ, VL) and VNNI");
+}
+
+TEST(ExpertsHostStock, TakesEveryShapeOnEveryCpu) {
+  EXPECT_EQ(reason("stock", Numerics::kExact, false, false), nullptr);
+  EXPECT_EQ(reason("stock", Numerics::kFast, false, false), nullptr);
+}
+
+}  // namespace
+}  // namespace assay
