@@ -29,4 +29,11 @@ void note_fallback(DispatchReport& report, Why reason, bool strict) {
   }
 }
 
+void note_broken(DispatchReport& report, const std::string& what) {
+  if (++report.broke_rules == 1) {
+    ASSAY_LOG(
+        warn, "{}={} under parity {}; stock is served", report.op, report.choice.variant, what);
+  }
+}
+
 }  // namespace assay

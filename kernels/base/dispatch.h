@@ -1,13 +1,16 @@
 // Which variant runs, resolved once per op and device; the engine's calls go through here.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "kernels/base/env.h"
+#include "kernels/base/gpu_memory.h"
 #include "kernels/base/measure.h"
 #include "kernels/base/op_impl.h"
 #include "kernels/base/registry.h"
@@ -37,10 +40,14 @@ struct DispatchReport {
   double worst_rel_l2 = 0.0;
   std::uint64_t worst_ulp = 0;
   std::uint64_t mismatched_bytes = 0;
+  std::uint64_t broke_rules =
+      0;  // calls in which the variant threw, left its buffers or changed an input
 };
 
 // Throws for ASSAY_STRICT; otherwise logs the first time a reason is seen.
 void note_fallback(DispatchReport& report, Why reason, bool strict);
+// A variant under parity broke a rule: counted, logged the first time.
+void note_broken(DispatchReport& report, const std::string& what);
 
 template <class Op>
 class Dispatch {
@@ -92,21 +99,99 @@ class Dispatch {
   const DispatchReport& report() const { return report_; }
 
  private:
-  struct Outputs {
-    struct Span {
-      std::byte* data;
-      std::size_t bytes;
-      DType dtype;
-    };
-    std::vector<Span>& spans;
+  // Private, fenced copies of everything a call may touch except the weights, on the call's backend.
+  class Shadow {
+   public:
+    Shadow(Backend backend, Stream stream) : device_(backend == Backend::kCuda), stream_(stream) {}
     template <class T>
-    void operator()(const char*, T*& p, std::size_t count, Dir dir) {
-      if constexpr (!std::is_const_v<T>) {
-        if (dir != Dir::kIn && p != nullptr)
-          spans.push_back({reinterpret_cast<std::byte*>(p), count * sizeof(T), dtype_of<T>()});
-      }
+    void operator()(const char* name, T*& pointer, std::size_t count, Dir dir) {
+      if (pointer == nullptr) return;
+      using Value = std::remove_const_t<T>;
+      auto* real = reinterpret_cast<std::byte*>(const_cast<Value*>(pointer));
+      fields_.push_back({name, dtype_of<Value>(), dir, real, count * sizeof(T), {}, {}, {}});
+      pointer = reinterpret_cast<T*>(fields_.back().shadow(device_, stream_));
     }
     void quant(const char*, QuantView&, BlockType, int, int) {}
+    Workspace workspace(std::size_t bytes) {
+      fields_.push_back({"workspace", DType::kU8, Dir::kInOut, nullptr, bytes, {}, {}, {}});
+      return {fields_.back().shadow(device_, stream_), bytes};
+    }
+    // Compares the copies with the real buffers after both have run.
+    void compare(DispatchReport& report) {
+      std::string broken;
+      for (auto& f : fields_) {
+        const auto got = f.fetch(device_, stream_);
+        if (f.left_its_buffer(got)) broken = "wrote out of bounds of " + f.name;
+        if (f.real == nullptr) continue;
+        const auto want = f.fetch_real(device_, stream_);
+        const Difference d = measure_bytes(f.dtype, got.data() + kFence, want.data(), f.bytes);
+        if (f.dir == Dir::kIn) {
+          if (d.mismatched_bytes > 0) broken = "changed its input " + f.name;
+          continue;
+        }
+        report.worst_rel_l2 = worse(report.worst_rel_l2, d.rel_l2);
+        report.worst_ulp = std::max(report.worst_ulp, d.max_ulp);
+        report.mismatched_bytes += d.mismatched_bytes;
+      }
+      if (!broken.empty()) note_broken(report, broken);
+    }
+
+   private:
+    static constexpr std::size_t kFence = 256;
+    static constexpr std::byte kFenceByte{0xA5};
+    struct Copy {
+      std::string name;
+      DType dtype;
+      Dir dir;
+      std::byte* real;
+      std::size_t bytes;
+      std::vector<std::byte> host_owner;
+      std::byte* host;
+      gpu::Buffer card;
+
+      std::byte* shadow(bool on_card, Stream stream) {
+        const std::size_t whole = bytes + 2 * kFence;
+        if (on_card) {
+          card = gpu::Buffer(whole);
+          gpu::fill(card.data(), kFenceByte, whole, stream);
+          if (real != nullptr) gpu::copy(card.data() + kFence, real, bytes, stream);
+          return card.data() + kFence;
+        }
+        host_owner.assign(whole + kFence, kFenceByte);
+        host = host_owner.data() +
+               (kFence - reinterpret_cast<std::uintptr_t>(host_owner.data()) % kFence);
+        if (real != nullptr && bytes > 0) std::memcpy(host + kFence, real, bytes);
+        return host + kFence;
+      }
+      // The copy with its fences.
+      std::vector<std::byte> fetch(bool on_card, Stream stream) const {
+        std::vector<std::byte> all(bytes + 2 * kFence);
+        if (on_card) {
+          gpu::download(all.data(), card.data(), all.size(), stream);
+        } else {
+          std::memcpy(all.data(), host, all.size());
+        }
+        return all;
+      }
+      std::vector<std::byte> fetch_real(bool on_card, Stream stream) const {
+        std::vector<std::byte> all(bytes);
+        if (on_card) {
+          gpu::download(all.data(), real, bytes, stream);
+        } else if (bytes > 0) {
+          std::memcpy(all.data(), real, bytes);
+        }
+        return all;
+      }
+      bool left_its_buffer(const std::vector<std::byte>& all) const {
+        for (std::size_t i = 0; i < kFence; ++i) {
+          if (all[i] != kFenceByte || all[all.size() - 1 - i] != kFenceByte) return true;
+        }
+        return false;
+      }
+    };
+    bool device_;
+    Stream stream_;
+    std::vector<Copy> fields_;
   };
 
   void call(const Variant<Op>& v,
@@ -117,39 +202,35 @@ class Dispatch {
     v.column(device_.backend).fn(s, a, ws, stream);
   }
 
-  // The variant runs first, on the real buffers; then its outputs are set aside, the buffers are restored and stock
-  // runs: whatever a broken variant wrote into a declared output is gone before anyone reads it.
+  // The variant runs on copies, then stock on the real buffers, so that nothing the variant does (a wrong value, a store
+  // out of bounds, a changed input, a throw) can reach what is served. The weights are shared: they are mapped read-only.
   void run_both(const typename Op::Shape& shape,
                 const typename Op::Args& args,
                 Workspace ws,
                 Stream stream) {
     // Every op with a list of fields, composites included: what they name is what is compared.
-    if constexpr (requires(typename Op::Args a, Outputs o) { Op::fields(shape, a, o); }) {
+    if constexpr (requires(typename Op::Args a, Shadow & s) { Op::fields(shape, a, s); }) {
       auto copy = args;
-      std::vector<typename Outputs::Span> spans;
-      Op::fields(shape, copy, Outputs{spans});
-      std::vector<std::vector<std::byte>> before;
-      for (const auto& s : spans) before.emplace_back(s.data, s.data + s.bytes);
-      call(*chosen_, shape, args, ws, stream);
-      std::vector<std::vector<std::byte>> got;
-      for (std::size_t i = 0; i < spans.size(); ++i) {
-        got.emplace_back(spans[i].data, spans[i].data + spans[i].bytes);
-        std::memcpy(spans[i].data, before[i].data(), before[i].size());
+      Shadow shadow(device_.backend, stream);
+      Op::fields(shape, copy, shadow);
+      const Workspace scratch =
+          shadow.workspace(assay::workspace_bytes(*chosen_, shape, device_.backend));
+      bool ran = true;
+      try {
+        call(*chosen_, shape, copy, scratch, stream);
+      } catch (const std::exception& e) {
+        note_broken(report_, std::string("threw: ") + e.what());
+        ran = false;
       }
       call(*stock_, shape, args, ws, stream);
-      for (std::size_t i = 0; i < spans.size(); ++i) {
-        const Difference d =
-            measure_bytes(spans[i].dtype, got[i].data(), spans[i].data, spans[i].bytes);
-        report_.worst_rel_l2 = worse(report_.worst_rel_l2, d.rel_l2);
-        report_.worst_ulp = std::max(report_.worst_ulp, d.max_ulp);
-        report_.mismatched_bytes += d.mismatched_bytes;
+      if (ran) {
+        shadow.compare(report_);
+        ++report_.compared;
       }
-      ++report_.compared;
-      ++report_.stock;
     } else {
       call(*stock_, shape, args, ws, stream);
-      ++report_.stock;
     }
+    ++report_.stock;
   }
 
   DeviceInfo device_;
