@@ -1,0 +1,21 @@
+# Regenerates the knob pages into OUT and compares them with docs/knobs, both ways.
+file(REMOVE_RECURSE "${OUT}")
+execute_process(COMMAND "${ASSAY}" catalog --markdown "${OUT}" --results "${ROOT}/results" --source "${ROOT}"
+  COMMAND_ERROR_IS_FATAL ANY)
+file(GLOB fresh RELATIVE "${OUT}" "${OUT}/*.md")
+file(GLOB kept RELATIVE "${ROOT}/docs/knobs" "${ROOT}/docs/knobs/*.md")
+if(NOT fresh)
+  message(FATAL_ERROR "the catalog wrote no page")
+endif()
+set(stale "")
+foreach(page IN LISTS fresh kept)
+  execute_process(COMMAND "${CMAKE_COMMAND}" -E compare_files "${OUT}/${page}" "${ROOT}/docs/knobs/${page}"
+    RESULT_VARIABLE differs ERROR_QUIET)
+  if(differs)
+    list(APPEND stale "${page}")
+  endif()
+endforeach()
+list(REMOVE_DUPLICATES stale)
+if(stale)
+  message(FATAL_ERROR "docs/knobs is stale: ${stale}\nRun: assay catalog --markdown docs/knobs")
+endif()
