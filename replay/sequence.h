@@ -30,9 +30,9 @@ struct Block {
 };
 
 struct SequenceOptions {
-  std::optional<Split> split;   // only conversations of this split
-  std::uint64_t max_steps = 0;  // 0: all
-  int experts = 0;              // flat inputs: layer = object / experts; 0: one layer
+  std::optional<Split> split = {};  // only conversations of this split
+  std::uint64_t max_steps = 0;      // 0: all
+  int experts = 0;                  // flat inputs: layer = object / experts; 0: one layer
 };
 
 // A conversation of one input, in the sequence's numbering.
