@@ -101,7 +101,7 @@ class Tree:
     def parts(self, op, variant):
         """Every file behind the digest of op and variant: {path: brought in by}."""
         roots = [f"kernels/{op}/op.h"]
-        roots += [p for s in ("cpp", "cu") for p in self.glob(f"kernels/{op}/*.{s}") if not p.endswith("_test.cpp")]
+        roots += [p for s in ("cpp", "cu") for p in self.glob(f"kernels/{op}/*.{s}") if not p.endswith(("_test.cpp", "_bench.cpp"))]
         if variant != "stock":
             roots += [p for s in ("cpp", "cu") for p in self.glob(f"variants/{op}/{variant}.{s}")]
         reached = self.closure(roots)

@@ -4,6 +4,10 @@
 #include <cmath>
 #include <cstring>
 
+#include <immintrin.h>
+
+#include "kernels/base/device_info.h"
+
 namespace assay {
 namespace {
 
@@ -447,8 +451,13 @@ void quantize(BlockType type, const float* in, std::size_t n, std::byte* blocks)
     quantize_block(type, in + i, blocks);
 }
 
-void quantize_q8(const float* x, std::size_t n, std::int8_t* codes, std::uint16_t* scales) {
-  for (std::size_t b = 0; b < n / kQ8Block; ++b) {
+namespace {
+
+void quantize_q8_scalar(const float* x,
+                        std::size_t blocks,
+                        std::int8_t* codes,
+                        std::uint16_t* scales) {
+  for (std::size_t b = 0; b < blocks; ++b) {
     const float* xb = x + b * kQ8Block;
     float amax = 0.0F;
     bool finite = true;
@@ -466,6 +475,60 @@ void quantize_q8(const float* x, std::size_t n, std::int8_t* codes, std::uint16_
       codes[b * kQ8Block + static_cast<std::size_t>(j)] = static_cast<std::int8_t>(q);
     }
   }
+}
+
+// The same, eight values at a time. Half away from zero: adding the largest float below 0.5 with the value's sign and
+// cutting off does it for every |v| < 2^23 (0.5 itself would send 0.49999997 to 1).
+__attribute__((target("avx2,fma,f16c"))) void quantize_q8_avx2(const float* x,
+                                                               std::size_t blocks,
+                                                               std::int8_t* codes,
+                                                               std::uint16_t* scales) {
+  const __m256 sign = _mm256_set1_ps(-0.0F);
+  const __m256 below_half = _mm256_set1_ps(0x1.fffffep-2F);
+  const __m256 largest = _mm256_set1_ps(127.0F);
+  for (std::size_t b = 0; b < blocks; ++b) {
+    __m256 v[4];
+    __m256 top = _mm256_setzero_ps();
+    __m256 finite = _mm256_castsi256_ps(_mm256_set1_epi32(-1));
+#pragma GCC unroll 4
+    for (std::size_t i = 0; i < 4; ++i) {
+      v[i] = _mm256_loadu_ps(x + b * kQ8Block + 8 * i);
+      const __m256 magnitude = _mm256_andnot_ps(sign, v[i]);
+      finite =
+          _mm256_and_ps(finite, _mm256_cmp_ps(magnitude, _mm256_set1_ps(INFINITY), _CMP_LT_OQ));
+      top = _mm256_max_ps(top, magnitude);
+    }
+    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(top), _mm256_extractf128_ps(top, 1));
+    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    const float amax = _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+    const float d = amax / 127.0F;
+    const bool all_finite = _mm256_movemask_ps(finite) == 255;
+    scales[b] = all_finite ? float_to_half(d) : std::uint16_t{0x7E00};
+    __m256i q[4] = {};
+    if (all_finite && d > 0.0F) {
+      const __m256 divisor = _mm256_set1_ps(d);
+#pragma GCC unroll 4
+      for (std::size_t i = 0; i < 4; ++i) {
+        const __m256 r = _mm256_div_ps(v[i], divisor);
+        const __m256 bound = _mm256_min_ps(_mm256_andnot_ps(sign, r), largest);
+        const __m256i up = _mm256_cvttps_epi32(_mm256_add_ps(bound, below_half));
+        q[i] = _mm256_sign_epi32(up, _mm256_or_si256(_mm256_castps_si256(r), _mm256_set1_epi32(1)));
+      }
+    }
+    // The packs interleave the halves of their operands; the permutation puts them in order.
+    const __m256i bytes =
+        _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + b * kQ8Block),
+                        _mm256_permutevar8x32_epi32(bytes, order));
+  }
+}
+
+}  // namespace
+
+void quantize_q8(const float* x, std::size_t n, std::int8_t* codes, std::uint16_t* scales) {
+  static const bool vector = host_device().avx2;
+  (vector ? quantize_q8_avx2 : quantize_q8_scalar)(x, n / kQ8Block, codes, scales);
 }
 
 }  // namespace assay

@@ -314,8 +314,9 @@ void multiply_rows(const RowKernels& kernels,
 
 namespace {
 
-constexpr int kUnit = 32;      // rows of gate and of up that one step turns into one block of u
-constexpr int kRunSlots = 64;  // slots that such a step takes at most
+constexpr int kUnit = 32;  // rows of gate and of up that make one block of u
+constexpr int kRunUnits =
+    64;  // blocks of u that one step makes at most: slots times blocks of rows
 constexpr std::size_t kSlotResultsBytes =
     std::size_t{1} << 18;  // results of a thread's down rows kept until combined
 
@@ -360,19 +361,21 @@ std::size_t place(const ExpertFfn& c, std::byte* base, ExpertPass* pass) {
   return at;
 }
 
-// u of rows [f, f + 32) for the sorted slots [from, from + count) of expert e.
-void expert_unit(const RowKernels& kernels,
+// u of rows [f, f + 32 * blocks) for the sorted slots [from, from + count) of expert e; blocks * count <= kRunUnits.
+void expert_step(const RowKernels& kernels,
                  const ExpertFfn& c,
                  const ExpertPass& pass,
                  const Activations& x,
                  int e,
                  int f,
+                 int blocks,
                  int from,
                  int count) {
-  alignas(64) float gate[kRunSlots * kUnit];
-  alignas(64) float up[kRunSlots * kUnit];
-  const int rows = std::min(kUnit, c.width - f);
-  if (rows < kUnit) {
+  alignas(64) float gate[kRunUnits * kUnit];
+  alignas(64) float up[kRunUnits * kUnit];
+  const auto stride = static_cast<std::size_t>(blocks) * kUnit;
+  const int rows = std::min(blocks * kUnit, c.width - f);
+  if (rows < blocks * kUnit) {
     // The lanes past the last row are computed with the others and dropped.
     std::memset(gate, 0, sizeof(gate));
     std::memset(up, 0, sizeof(up));
@@ -381,23 +384,23 @@ void expert_unit(const RowKernels& kernels,
   const auto v = c.up_rows(e);
   const std::int32_t* tokens = pass.token + from;
   product_rows(
-      kernels, *g.matrix, c.reads_q8, g.first + f, rows, {x, tokens, nullptr, count, gate, kUnit});
+      kernels, *g.matrix, c.reads_q8, g.first + f, rows, {x, tokens, nullptr, count, gate, stride});
   product_rows(
-      kernels, *v.matrix, c.reads_q8, v.first + f, rows, {x, tokens, nullptr, count, up, kUnit});
-  kernels.geglu(gate, up, static_cast<std::size_t>(count) * kUnit, gate);
+      kernels, *v.matrix, c.reads_q8, v.first + f, rows, {x, tokens, nullptr, count, up, stride});
+  kernels.geglu(gate, up, static_cast<std::size_t>(count) * stride, gate);
+  std::int8_t codes[kRunUnits * kUnit];
+  std::uint16_t scales[kRunUnits];
+  if (c.down_reads_q8) quantize_q8(gate, static_cast<std::size_t>(count) * stride, codes, scales);
   for (int i = 0; i < count; ++i) {
     const auto slot = static_cast<std::size_t>(pass.local[from + i]);
-    const float* u = gate + i * kUnit;
+    const std::size_t at = static_cast<std::size_t>(i) * stride;
     if (c.down_reads_q8) {
-      std::int8_t codes[kUnit];
-      std::uint16_t scale = 0;
-      quantize_q8(u, kUnit, codes, &scale);
-      const std::size_t at =
+      const std::size_t to =
           slot * static_cast<std::size_t>(c.width / kUnit) + static_cast<std::size_t>(f / kUnit);
-      pack_records(c.down.type, codes, &scale, kUnit, pass.u_records + at);
+      pack_records(c.down.type, codes + at, scales + at / kUnit, stride, pass.u_records + to);
     } else {
       std::memcpy(pass.u + slot * static_cast<std::size_t>(c.width) + f,
-                  u,
+                  gate + at,
                   static_cast<std::size_t>(rows) * sizeof(float));
     }
   }
@@ -449,35 +452,37 @@ void run_expert_ffn(const RowKernels& kernels,
 
     // u. The steps of expert e are numbered block of f first, slot second, so that any cut leaves runs of slots.
     const int steps = (c.width + kUnit - 1) / kUnit;
-    parallel_for(pool,
-                 static_cast<std::size_t>(filled) * static_cast<std::size_t>(steps),
-                 grain_for(2.0 * kUnit * static_cast<double>(hidden), kernels),
-                 [&](std::size_t begin, std::size_t end) {
-                   for (int e = 0; e < c.experts; ++e) {
-                     const std::int32_t bucket = pass.begin[e];
-                     const auto n = static_cast<std::size_t>(pass.begin[e + 1] - bucket);
-                     const std::size_t base =
-                         static_cast<std::size_t>(bucket) * static_cast<std::size_t>(steps);
-                     std::size_t at = std::max(begin, base);
-                     const std::size_t stop =
-                         std::min(end, base + n * static_cast<std::size_t>(steps));
-                     while (at < stop) {
-                       const std::size_t f = (at - base) / n;
-                       const std::size_t slot = (at - base) % n;
-                       const std::size_t run =
-                           std::min({stop - at, n - slot, static_cast<std::size_t>(kRunSlots)});
-                       expert_unit(kernels,
-                                   c,
-                                   pass,
-                                   x,
-                                   e,
-                                   static_cast<int>(f) * kUnit,
-                                   bucket + static_cast<int>(slot),
-                                   static_cast<int>(run));
-                       at += run;
-                     }
-                   }
-                 });
+    parallel_for(
+        pool,
+        static_cast<std::size_t>(filled) * static_cast<std::size_t>(steps),
+        grain_for(2.0 * kUnit * static_cast<double>(hidden), kernels),
+        [&](std::size_t begin, std::size_t end) {
+          for (int e = 0; e < c.experts; ++e) {
+            const std::int32_t bucket = pass.begin[e];
+            const auto n = static_cast<std::size_t>(pass.begin[e + 1] - bucket);
+            const std::size_t base =
+                static_cast<std::size_t>(bucket) * static_cast<std::size_t>(steps);
+            std::size_t at = std::max(begin, base);
+            const std::size_t stop = std::min(end, base + n * static_cast<std::size_t>(steps));
+            while (at < stop) {
+              // One slot: as many blocks of rows as there are, in the order of memory. Else one block.
+              const std::size_t f = (at - base) / n;
+              const std::size_t slot = (at - base) % n;
+              const std::size_t left = std::min(stop - at, static_cast<std::size_t>(kRunUnits));
+              const std::size_t run = n == 1 ? left : std::min(left, n - slot);
+              expert_step(kernels,
+                          c,
+                          pass,
+                          x,
+                          e,
+                          static_cast<int>(f) * kUnit,
+                          n == 1 ? static_cast<int>(run) : 1,
+                          bucket + static_cast<int>(slot),
+                          n == 1 ? 1 : static_cast<int>(run));
+              at += run;
+            }
+          }
+        });
 
     // out, some rows at a time: every expert's down, then the sum over the ranks.
     Activations u;

@@ -72,16 +72,26 @@ ASSAY_INLINE __m512i dot_half(__m512i sum,
   return sum;
 }
 
+constexpr std::size_t kPrefetchBytes = 8192;
+ASSAY_INLINE void prefetch(const std::uint8_t* p) {
+  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
+}
+
 template <class Format>
 ASSAY_TARGET void fast_tile(
     const std::byte* group, int cols, const Q8Record* const* x, float* const* y, int tokens) {
   const int supers = cols / (32 * Format::kSubs);
   const auto* lines = reinterpret_cast<const std::uint8_t*>(group);
   const std::uint8_t* halves = lines + static_cast<std::size_t>(supers) * Format::kLines * 64;
+  constexpr int kBlockBytes = 64 * Format::kLines + 32 * Format::kHalves;
+  const std::uint8_t* ahead = lines + kPrefetchBytes;
   alignas(64) float chains[kTile][8][kGroupRows];
   std::memset(chains, 0, sizeof(chains[0]) * static_cast<std::size_t>(tokens));
   for (int super = 0; super < supers;
        ++super, lines += 64 * Format::kLines, halves += 32 * Format::kHalves) {
+    // A fixed distance ahead in the order of memory: past the end of a group lies the next one.
+    for (int at = 0; at < kBlockBytes; at += 64) prefetch(ahead + at);
+    ahead += kBlockBytes;
     for (int s = 0; s < Format::kSubs; ++s) {
       const int b = super * Format::kSubs + s;
       __m512i w[8];
