@@ -696,15 +696,22 @@ struct Session::State {
   }
 
   void decode_one() {
-    const DecodeToken::Shape shape{
-        config.layers, config.hidden, config.vocab, position, cache.type(), model.numerics()};
+    const DecodeToken::Shape shape{config.layers,
+                                   config.hidden,
+                                   config.vocab,
+                                   position,
+                                   cache.elements(),
+                                   cache.type(),
+                                   model.numerics()};
     ops.decode_token(shape,
                      {.id = ids[0],
                       .embedding = weights.embedding(),
                       .embedding_scale = std::sqrt(static_cast<float>(config.hidden)),
                       .attention = weights.attention().data(),
                       .ffn = weights.ffn().data(),
-                      .cache = cache.layers().data(),
+                      .layers = cache.offsets().data(),
+                      .cache_f32 = cache.f32(),
+                      .cache_f16 = cache.f16(),
                       .output_norm = weights.output_norm(),
                       .head = weights.head(),
                       .softcap = config.softcap,

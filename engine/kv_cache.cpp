@@ -40,10 +40,19 @@ KvCache::KvCache(const ModelConfig& config, KvType type, int context)
       l.k_f16 = reinterpret_cast<std::uint16_t*>(at);
       l.v_f16 = reinterpret_cast<std::uint16_t*>(at + bytes);
     }
+    const auto first = static_cast<std::size_t>(at - memory_.data());
+    offsets_.push_back({l.slots, first / kv_bytes(type), (first + bytes) / kv_bytes(type)});
     at += 2 * bytes;
     layers_.push_back(l);
     widths_.push_back(layer.kv_width());
   }
+}
+
+float* KvCache::f32() const {
+  return type_ == KvType::kF32 ? reinterpret_cast<float*>(memory_.data()) : nullptr;
+}
+std::uint16_t* KvCache::f16() const {
+  return type_ == KvType::kF16 ? reinterpret_cast<std::uint16_t*>(memory_.data()) : nullptr;
 }
 
 KvRows KvCache::keys(int index) const { return {layer(index).k_f32, layer(index).k_f16}; }

@@ -18,12 +18,22 @@ class KvCache {
   // context: rows of a global layer, >= 1.
   KvCache(const ModelConfig& config, KvType type, int context);
 
-  using Layer = DecodeToken::LayerCache;
+  struct Layer {
+    int slots = 1;           // rows; position j lies in row j % slots
+    float* k_f32 = nullptr;  // [slots][width]; the pointers of type() are set
+    float* v_f32 = nullptr;
+    std::uint16_t* k_f16 = nullptr;
+    std::uint16_t* v_f16 = nullptr;
+  };
   KvType type() const { return type_; }
   int context() const { return context_; }
   std::size_t bytes() const { return memory_.bytes(); }
-  std::span<const Layer> layers() const { return layers_; }
   const Layer& layer(int index) const { return layers_[static_cast<std::size_t>(index)]; }
+  // The same by offset into one array of elements() floats or halves.
+  std::span<const DecodeToken::LayerCache> offsets() const { return offsets_; }
+  std::size_t elements() const { return memory_.bytes() / kv_bytes(type_); }
+  float* f32() const;
+  std::uint16_t* f16() const;
   // Elements of one layer's row: kv_heads * head_dim.
   int width(int index) const { return widths_[static_cast<std::size_t>(index)]; }
 
@@ -43,6 +53,7 @@ class KvCache {
   KvType type_;
   int context_;
   std::vector<Layer> layers_;
+  std::vector<DecodeToken::LayerCache> offsets_;
   std::vector<int> widths_;
   PageBuffer memory_;
 };

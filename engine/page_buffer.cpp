@@ -23,6 +23,10 @@ PageBuffer::PageBuffer(std::size_t bytes, const char* what) : bytes_(bytes) {
   if (bytes >= kWorthHugePages) madvise(p, bytes, MADV_HUGEPAGE);
 }
 
+void PageBuffer::make_read_only() {
+  if (data_ != nullptr) mprotect(data_, bytes_, PROT_READ);
+}
+
 PageBuffer::~PageBuffer() {
   if (data_ != nullptr) munmap(data_, bytes_);
 }

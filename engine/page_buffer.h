@@ -20,6 +20,9 @@ class PageBuffer {
     return *this;
   }
 
+  // From now on a store into it is a fault of the process. Never fails: a system that cannot protect leaves it writable.
+  void make_read_only();
+
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
 

@@ -38,6 +38,7 @@ class Weights::Loader {
     out_.doubled_bytes_ = 0;
     reading_ = true;
     place_all();
+    out_.memory_.make_read_only();
   }
 
  private:

@@ -1,5 +1,6 @@
 // A model's weights in memory: read once with pread into one 64-byte aligned block, in the layouts that the chosen
-// variants want. Everything read is checked finite.
+// variants want. Everything read is checked finite; afterwards the memory is read-only, so that a broken kernel cannot
+// change a weight unseen.
 #pragma once
 #include <cstddef>
 #include <span>

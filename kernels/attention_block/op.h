@@ -50,6 +50,9 @@ struct AttentionBlock {
     Chain chain;         // stock: the part ops as selected, on these same buffers
   };
 
+  // Stock's own need; a fused variant states its own.
+  static std::size_t workspace_bytes(const Shape&) { return 0; }
+
   // What is visible outside; parity compares it.
   template <class V>
   static void fields(const Shape& s, Args& a, V&& v) {

@@ -32,9 +32,10 @@ struct DecodeToken {
 
   struct Shape {
     int layers = 0;
-    int hidden = 0;    // D
-    int vocab = 0;     // rows of the head
-    int position = 0;  // of the token
+    int hidden = 0;                  // D
+    int vocab = 0;                   // rows of the head
+    int position = 0;                // of the token
+    std::size_t cache_elements = 0;  // of all layers' keys and values together
     KvType kv = KvType::kF32;
     Numerics numerics = Numerics::kExact;
     std::string describe() const;
@@ -42,11 +43,9 @@ struct DecodeToken {
 
   // One layer's part of the sequence's cache.
   struct LayerCache {
-    int slots = 1;           // rows; position j lies in row j % slots
-    float* k_f32 = nullptr;  // [slots][kv_width]; the pointers of the shape's type are set
-    float* v_f32 = nullptr;
-    std::uint16_t* k_f16 = nullptr;
-    std::uint16_t* v_f16 = nullptr;
+    int slots = 1;      // rows; position j lies in row j % slots
+    std::size_t k = 0;  // element where [slots][kv_width] keys begin, 64-byte aligned
+    std::size_t v = 0;  // the same of the values
   };
 
   struct Args {
@@ -55,17 +54,27 @@ struct DecodeToken {
     float embedding_scale = 1.0F;                 // sqrt(hidden)
     const AttentionWeights* attention = nullptr;  // [layers]
     const FfnWeights* ffn = nullptr;              // [layers]
-    const LayerCache* cache = nullptr;            // [layers]
-    const float* output_norm = nullptr;           // [hidden]
-    Matrix head;                                  // [vocab][hidden]
+    const LayerCache* layers = nullptr;           // [layers]
+    float* cache_f32 = nullptr;  // [cache_elements]: the pointer of the shape's type is set;
+    std::uint16_t* cache_f16 = nullptr;  //   the rows of `position` are written
+    const float* output_norm = nullptr;  // [hidden]
+    Matrix head;                         // [vocab][hidden]
     float softcap = 0.0F;
     float* logits = nullptr;  // [vocab], written whole
     Chain chain;              // stock
   };
 
-  // What is visible outside; parity compares it. The caches are compared by attention_block's own parity.
+  // Stock's own need; a fused variant states its own.
+  static std::size_t workspace_bytes(const Shape&) { return 0; }
+
+  // What is visible outside; parity compares it.
   template <class V>
   static void fields(const Shape& s, Args& a, V&& v) {
+    if (s.kv == KvType::kF32) {
+      v("cache", a.cache_f32, s.cache_elements, Dir::kInOut);
+    } else {
+      v("cache", a.cache_f16, s.cache_elements, Dir::kInOut);
+    }
     v("logits", a.logits, static_cast<std::size_t>(s.vocab), Dir::kOut);
   }
 };
