@@ -41,7 +41,8 @@ LIBRARIES = [
     ("spdlog/", ["kernels/base/log.*"]),
     ("CLI/", ["kernels/base/program.*", "engine/main/*", "engine/fuzz/*", "parity/*", "bench/*", "replay/*", TESTS]),
     ("nlohmann/json_fwd", ["*"]),
-    ("nlohmann/", ["kernels/base/record.cpp", "kernels/base/json*.cpp", "kernels/base/catalog.cpp", "parity/*.cpp",
+    ("nlohmann/", ["kernels/base/record.cpp", "kernels/base/json*.cpp", "kernels/base/catalog.cpp",
+                   "kernels/base/proven.cpp", "parity/*.cpp",
                    "bench/*", "engine/main/*", "replay/*.cpp", "traces/*.cpp", "engine/*.cpp", TESTS,
                    "engine/chat_template.h", "engine/golden.h"]),  # few include these two, and their argument is JSON
     ("re2/", ["kernels/base/json_schema.cpp", "parity/*", "bench/*", "replay/*", "engine/*", TESTS]),
