@@ -1,7 +1,10 @@
-// The block formats in the layout kRows16 for one vector instruction set. Included inside the unnamed namespace of a
-// kernel file, after that file has defined
-//   ASSAY_INLINE   inline, always_inline and the target attribute (a function without it cannot hold the intrinsics)
-//   struct V       I (integers), F (floats), kRows (rows a vector holds: int32 or float lanes) and the operations below
+// The block formats in the layout kRows16 and the fast lane's tiles over them, for one vector instruction set. Included
+// inside the unnamed namespace of a kernel file, after that file has defined
+//   ASSAY_TARGET   the target attribute (a function without it cannot hold the intrinsics)
+//   ASSAY_INLINE   inline, always_inline and the target attribute
+//   kTile          tokens a tile takes
+//   struct V       I (integers), F (floats), kRows (rows a vector holds: its int32 or float lanes), and the operations
+//                  used below; V::dot<Format>(w, codes, first, count) is the int32 sums of units first .. first + count
 // There is no include guard: each kernel file includes it once, with its own V.
 
 // codes(): w[j] holds, for each row (a 4-byte lane), the codes of elements 4j .. 4j+3 of block s (of 32 elements) as
@@ -137,3 +140,208 @@ struct FormatQ6_K {
     *second = V::signed_byte(unit, at % 4 + 1);
   }
 };
+
+// ---- the fast lane ----
+
+// Bytes ahead of the block being multiplied that are asked for, in the order of memory: past the end of a group lies the
+// next one. The processor's own prefetch stops at 4 KB and takes no notice of groups.
+constexpr std::size_t kPrefetchBytes = 8192;
+ASSAY_INLINE void prefetch(const std::uint8_t* p) {
+  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
+}
+
+// Block s of a superblock, ready for activations.
+template <class Format>
+struct Block {
+  V::I w[8];
+  V::F d;
+  V::F m;              // kMinimum
+  V::F multiplier[2];  // kMultipliers
+};
+template <class Format>
+ASSAY_INLINE void open_block(const std::uint8_t* lines,
+                             const std::uint8_t* halves,
+                             int s,
+                             Block<Format>& block) {
+  Format::codes(lines, s, block.w);
+  block.d = V::halves(halves);
+  if constexpr (Format::kMinimum) block.m = V::halves(halves + 32);
+  if constexpr (Format::kMultipliers) {
+    V::I first;
+    V::I second;
+    Format::multipliers(lines, s, &first, &second);
+    block.multiplier[0] = V::to_float(first);
+    block.multiplier[1] = V::to_float(second);
+    if constexpr (Format::kMinimum) block.m = V::negative(block.m);
+  }
+}
+
+// chain plus the block's term, as quant_dot.h writes it. Products of integers below 2^24 are exact in float.
+template <class Format>
+ASSAY_INLINE V::F add_block(const Block<Format>& block, const Q8Record& q, V::F chain) {
+  const V::F dx = V::broadcast(q.scale);
+  V::F product;
+  if constexpr (Format::kSplit) {
+    const auto low = static_cast<std::int16_t>(q.correction & 0xFFFFU);
+    const auto high = static_cast<std::int16_t>(q.correction >> 16);
+    const V::I i0 =
+        V::add(V::template dot<Format>(block.w, q.codes, 0, 4), V::words(-Format::kOffset * low));
+    const V::I i1 =
+        V::add(V::template dot<Format>(block.w, q.codes, 4, 4), V::words(-Format::kOffset * high));
+    product =
+        V::fma(V::to_float(i1), block.multiplier[1], V::mul(V::to_float(i0), block.multiplier[0]));
+  } else {
+    V::I i = V::template dot<Format>(block.w, q.codes, 0, 8);
+    if constexpr (!Format::kMinimum && !(Format::kSigned && V::kSignedDot)) {
+      i = V::add(i, V::words(static_cast<int>(q.correction)));
+    }
+    product = V::to_float(i);
+    if constexpr (Format::kMultipliers) product = V::mul(product, block.multiplier[0]);
+  }
+  chain = V::fma(V::mul(block.d, dx), product, chain);
+  if constexpr (Format::kMinimum) {
+    V::F total = V::broadcast(std::bit_cast<float>(q.correction));
+    if constexpr (Format::kMultipliers) total = V::mul(total, block.multiplier[1]);
+    chain = V::fma(V::mul(block.m, dx), total, chain);
+  }
+  return chain;
+}
+
+ASSAY_INLINE V::F chain_tree(const V::F (&c)[8]) {
+  return V::canonical(V::add(V::add(V::add(c[0], c[1]), V::add(c[2], c[3])),
+                             V::add(V::add(c[4], c[5]), V::add(c[6], c[7]))));
+}
+
+constexpr int kParts = kGroupRows / V::kRows;
+
+// One token: the chains of a group stay in registers (AVX2: on the stack), and groups follow one another without a
+// return.
+template <class Format>
+ASSAY_TARGET void fast_groups(
+    const std::byte* group, int groups, int cols, const Q8Record* x, float* y) {
+  constexpr int kBlockBytes = 64 * Format::kLines + 32 * Format::kHalves;
+  constexpr int kSupersAStep = 8 / Format::kSubs;
+  const int supers = cols / (32 * Format::kSubs);
+  const auto* lines = reinterpret_cast<const std::uint8_t*>(group);
+  for (int g = 0; g < groups; ++g, y += kGroupRows) {
+    const std::uint8_t* halves = lines + static_cast<std::size_t>(supers) * Format::kLines * 64;
+    const std::uint8_t* next = lines + static_cast<std::size_t>(supers) * kBlockBytes;
+    const std::uint8_t* ahead = lines + kPrefetchBytes;
+    const Q8Record* q = x;
+    V::F chain[kParts][8];
+    for (int part = 0; part < kParts; ++part) {
+#pragma GCC unroll 8
+      for (int c = 0; c < 8; ++c) chain[part][c] = V::zero();
+    }
+    for (int super = 0; super < supers; super += kSupersAStep, q += 8) {
+#pragma GCC unroll 8
+      for (int c = 0; c < 8; ++c) {
+        if (c % Format::kSubs == 0) {
+          if (super + c / Format::kSubs >= supers) break;
+          for (int at = 0; at < kBlockBytes; at += 64) prefetch(ahead + at);
+          ahead += kBlockBytes;
+        }
+#pragma GCC unroll 2
+        for (int part = 0; part < kParts; ++part) {
+          Block<Format> block;
+          open_block<Format>(lines + 32 * part, halves + 16 * part, c % Format::kSubs, block);
+          chain[part][c] = add_block<Format>(block, q[c], chain[part][c]);
+        }
+        if (c % Format::kSubs == Format::kSubs - 1) {
+          lines += 64 * Format::kLines;
+          halves += 32 * Format::kHalves;
+        }
+      }
+    }
+#pragma GCC unroll 2
+    for (int part = 0; part < kParts; ++part)
+      V::store(y + V::kRows * part, chain_tree(chain[part]));
+    lines = next;
+  }
+}
+
+// Several tokens: a block's codes stay in registers while the tokens pass, the chains in the first cache.
+template <class Format>
+ASSAY_TARGET void fast_tile(
+    const std::byte* group, int cols, const Q8Record* const* x, float* const* y, int tokens) {
+  const int supers = cols / (32 * Format::kSubs);
+  const auto* lines = reinterpret_cast<const std::uint8_t*>(group);
+  const std::uint8_t* halves = lines + static_cast<std::size_t>(supers) * Format::kLines * 64;
+  alignas(64) float chains[kTile][8][kGroupRows];
+  std::memset(chains, 0, sizeof(chains[0]) * static_cast<std::size_t>(tokens));
+  for (int super = 0; super < supers;
+       ++super, lines += 64 * Format::kLines, halves += 32 * Format::kHalves) {
+#pragma GCC unroll 8
+    for (int s = 0; s < Format::kSubs; ++s) {
+      const int b = super * Format::kSubs + s;
+      for (int part = 0; part < kParts; ++part) {
+        Block<Format> block;
+        open_block<Format>(lines + 32 * part, halves + 16 * part, s, block);
+        for (int t = 0; t < tokens; ++t) {
+          float* chain = &chains[t][b % 8][V::kRows * part];
+          V::store(chain, add_block<Format>(block, x[t][b], V::load_floats(chain)));
+        }
+      }
+    }
+  }
+  for (int t = 0; t < tokens; ++t) {
+    for (int part = 0; part < kParts; ++part) {
+      V::F c[8];
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i) c[i] = V::load_floats(&chains[t][i][V::kRows * part]);
+      V::store(y[t] + V::kRows * part, chain_tree(c));
+    }
+  }
+}
+
+RowKernels::FastTile fast(BlockType type) {
+  switch (type) {
+    case BlockType::kQ4_0:
+      return fast_tile<FormatQ4_0>;
+    case BlockType::kQ4_1:
+      return fast_tile<FormatQ4_1>;
+    case BlockType::kQ5_0:
+      return fast_tile<FormatQ5_0>;
+    case BlockType::kQ5_1:
+      return fast_tile<FormatQ5_1>;
+    case BlockType::kQ8_0:
+      return fast_tile<FormatQ8_0>;
+    case BlockType::kQ4_K:
+      return fast_tile<FormatQ4_K>;
+    case BlockType::kQ5_K:
+      return fast_tile<FormatQ5_K>;
+    case BlockType::kQ6_K:
+      return fast_tile<FormatQ6_K>;
+    case BlockType::kF32:
+    case BlockType::kF16:
+    case BlockType::kBF16:
+      break;
+  }
+  return nullptr;
+}
+
+RowKernels::FastGroups fast_one(BlockType type) {
+  switch (type) {
+    case BlockType::kQ4_0:
+      return fast_groups<FormatQ4_0>;
+    case BlockType::kQ4_1:
+      return fast_groups<FormatQ4_1>;
+    case BlockType::kQ5_0:
+      return fast_groups<FormatQ5_0>;
+    case BlockType::kQ5_1:
+      return fast_groups<FormatQ5_1>;
+    case BlockType::kQ8_0:
+      return fast_groups<FormatQ8_0>;
+    case BlockType::kQ4_K:
+      return fast_groups<FormatQ4_K>;
+    case BlockType::kQ5_K:
+      return fast_groups<FormatQ5_K>;
+    case BlockType::kQ6_K:
+      return fast_groups<FormatQ6_K>;
+    case BlockType::kF32:
+    case BlockType::kF16:
+    case BlockType::kBF16:
+      break;
+  }
+  return nullptr;
+}

@@ -218,7 +218,20 @@ void product_rows(
   const bool codes = has_codes(w.type);
   const auto fast = q8 ? kernels.fast(w.type) : nullptr;
   const auto exact = q8 ? nullptr : kernels.exact(w.type);
-  for (int r = first; r < first + rows;) {
+  int r = first;
+  const int in_groups = w.layout == &kRows16 ? grouped_rows(w) : 0;
+  if (q8 && run.count == 1 && r % kGroupRows == 0 && r < in_groups) {
+    const int groups = (std::min(first + rows, in_groups) - r) / kGroupRows;
+    const std::int32_t in = run.in_index != nullptr ? run.in_index[0] : 0;
+    const std::int32_t to = run.out_index != nullptr ? run.out_index[0] : 0;
+    kernels.fast_one(w.type)(w.row(r),
+                             groups,
+                             w.cols,
+                             run.x.records + static_cast<std::size_t>(in) * (cols / kQ8Block),
+                             run.y + static_cast<std::size_t>(to) * run.stride);
+    r += groups * kGroupRows;
+  }
+  while (r < first + rows) {
     const int skip = codes ? r % kGroupRows : 0;
     const int take = codes ? std::min(kGroupRows - skip, first + rows - r) : 1;
     const bool in_place = !codes || take == kGroupRows;

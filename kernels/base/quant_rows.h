@@ -55,8 +55,12 @@ struct RowKernels {
   // x[t]: float [cols]. y[t]: 16 floats, or one where the weights have no codes (then `group` is one row of the file).
   using ExactTile = void (*)(
       const std::byte* group, int cols, const float* const* x, float* const* y, int tokens);
-  FastTile (*fast)(BlockType);    // null in a set for the exact lane only
-  ExactTile (*exact)(BlockType);  // null results: no kernel for the type
+  // The same for one activation row and `groups` groups that lie one behind the other. y: 16 floats a group.
+  using FastGroups =
+      void (*)(const std::byte* group, int groups, int cols, const Q8Record* x, float* y);
+  FastTile (*fast)(BlockType);  // of types with codes
+  FastGroups (*fast_one)(BlockType);
+  ExactTile (*exact)(BlockType);
   int tile_tokens;
   // u[i] = gelu_fixed(gate[i]) * up[i], n a multiple of 8.
   void (*geglu)(const float* gate, const float* up, std::size_t n, float* u);

@@ -42,145 +42,53 @@ struct V {
   ASSAY_INLINE static I signed_byte(I a, int k) {
     return _mm256_srai_epi32(_mm256_sll_epi32(a, _mm_cvtsi32_si128(24 - 8 * k)), 24);
   }
+  ASSAY_INLINE static I add(I a, I b) { return _mm256_add_epi32(a, b); }
+  ASSAY_INLINE static F add(F a, F b) { return _mm256_add_ps(a, b); }
+  ASSAY_INLINE static F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+  ASSAY_INLINE static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+  ASSAY_INLINE static F negative(F a) { return _mm256_xor_ps(a, _mm256_set1_ps(-0.0F)); }
+  ASSAY_INLINE static F to_float(I a) { return _mm256_cvtepi32_ps(a); }
+  ASSAY_INLINE static F broadcast(float v) { return _mm256_set1_ps(v); }
+  ASSAY_INLINE static F zero() { return _mm256_setzero_ps(); }
+  ASSAY_INLINE static F load_floats(const float* p) { return _mm256_loadu_ps(p); }
+  ASSAY_INLINE static void store(float* p, F v) { _mm256_storeu_ps(p, v); }
+  ASSAY_INLINE static F halves(const std::uint8_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  ASSAY_INLINE static F canonical(F v) {
+    const F nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FC00000));
+    return _mm256_blendv_ps(v, nan, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+  }
+  // Signed codes: |code| times the activation with the code's sign.
+  static constexpr bool kSignedDot = true;
+  template <class Format>
+  ASSAY_INLINE static I dot(const I (&w)[8], const std::int8_t* codes, int first, int count) {
+    const I ones = _mm256_set1_epi16(1);
+    I sum = _mm256_setzero_si256();
+    I pairs = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int i = 0; i < count; ++i) {
+      const int j = first + i;
+      std::int32_t four = 0;
+      std::memcpy(&four, codes + 4 * j, 4);
+      const I q = _mm256_set1_epi32(four);
+      const I product = Format::kSigned
+                            ? _mm256_maddubs_epi16(_mm256_abs_epi8(w[j]), _mm256_sign_epi8(q, w[j]))
+                            : _mm256_maddubs_epi16(w[j], q);
+      // kDots sums of pairs fit an int16.
+      pairs = i % Format::kDots == 0 ? product : _mm256_add_epi16(pairs, product);
+      if (i % Format::kDots == Format::kDots - 1 || i == count - 1) {
+        const I wide = _mm256_madd_epi16(pairs, ones);
+        sum = i < Format::kDots ? wide : _mm256_add_epi32(sum, wide);
+      }
+    }
+    return sum;
+  }
 };
-
-#include "kernels/base/quant_formats_simd.h"
 
 constexpr int kTile = 8;
 
-ASSAY_INLINE __m256 halves8(const std::uint8_t* p) {
-  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-}
-ASSAY_INLINE __m256 with_canonical_nan(__m256 v) {
-  const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FC00000));
-  return _mm256_blendv_ps(v, nan, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
-}
-ASSAY_INLINE __m256i broadcast4(const std::int8_t* codes) {
-  std::int32_t four = 0;
-  std::memcpy(&four, codes, 4);
-  return _mm256_set1_epi32(four);
-}
-
-// Products of the units first .. first + 3 with the activation codes, as int32 a row.
-template <class Format>
-ASSAY_INLINE __m256i dot_half(const __m256i (&w)[8], const std::int8_t* codes, int first) {
-  const __m256i ones = _mm256_set1_epi16(1);
-  __m256i sum = _mm256_setzero_si256();
-  __m256i pairs = _mm256_setzero_si256();
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    const int j = first + i;
-    const __m256i q = broadcast4(codes + 4 * j);
-    const __m256i product =
-        Format::kSigned ? _mm256_maddubs_epi16(_mm256_abs_epi8(w[j]), _mm256_sign_epi8(q, w[j]))
-                        : _mm256_maddubs_epi16(w[j], q);
-    pairs = i % Format::kDots == 0 ? product : _mm256_add_epi16(pairs, product);
-    if (i % Format::kDots == Format::kDots - 1) {
-      const __m256i wide = _mm256_madd_epi16(pairs, ones);
-      sum = i < Format::kDots ? wide : _mm256_add_epi32(sum, wide);
-    }
-  }
-  return sum;
-}
-template <class Format>
-ASSAY_INLINE __m256i dot_block(const __m256i (&w)[8], const std::int8_t* codes) {
-  if constexpr (Format::kDots == 8) {
-    // 16 products of at most 15 * 127 fit an int16.
-    __m256i pairs = _mm256_maddubs_epi16(w[0], broadcast4(codes));
-#pragma GCC unroll 7
-    for (int j = 1; j < 8; ++j) {
-      pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(w[j], broadcast4(codes + 4 * j)));
-    }
-    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-  } else {
-    return _mm256_add_epi32(dot_half<Format>(w, codes, 0), dot_half<Format>(w, codes, 4));
-  }
-}
-
-constexpr std::size_t kPrefetchBytes = 8192;
-ASSAY_INLINE void prefetch(const std::uint8_t* p) {
-  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
-}
-
-template <class Format>
-ASSAY_TARGET void fast_tile(
-    const std::byte* group, int cols, const Q8Record* const* x, float* const* y, int tokens) {
-  const int supers = cols / (32 * Format::kSubs);
-  const auto* lines = reinterpret_cast<const std::uint8_t*>(group);
-  const std::uint8_t* halves = lines + static_cast<std::size_t>(supers) * Format::kLines * 64;
-  constexpr int kBlockBytes = 64 * Format::kLines + 32 * Format::kHalves;
-  const std::uint8_t* ahead = lines + kPrefetchBytes;
-  alignas(32) float chains[kTile][8][kGroupRows];
-  std::memset(chains, 0, sizeof(chains[0]) * static_cast<std::size_t>(tokens));
-  for (int super = 0; super < supers;
-       ++super, lines += 64 * Format::kLines, halves += 32 * Format::kHalves) {
-    // A fixed distance ahead in the order of memory: past the end of a group lies the next one.
-    for (int at = 0; at < kBlockBytes; at += 64) prefetch(ahead + at);
-    ahead += kBlockBytes;
-    for (int s = 0; s < Format::kSubs; ++s) {
-      const int b = super * Format::kSubs + s;
-      for (int part = 0; part < 2; ++part) {  // rows 0..7, rows 8..15
-        const std::uint8_t* p = lines + 32 * part;
-        __m256i w[8];
-        Format::codes(p, s, w);
-        const __m256 d = halves8(halves + 16 * part);
-        __m256 m = _mm256_setzero_ps();
-        if constexpr (Format::kMinimum) m = halves8(halves + 32 + 16 * part);
-        __m256 multiplier[2] = {};
-        if constexpr (Format::kMultipliers) {
-          __m256i first;
-          __m256i second;
-          Format::multipliers(p, s, &first, &second);
-          multiplier[0] = _mm256_cvtepi32_ps(first);
-          multiplier[1] = _mm256_cvtepi32_ps(second);
-          if constexpr (Format::kMinimum) m = _mm256_xor_ps(m, _mm256_set1_ps(-0.0F));
-        }
-        for (int t = 0; t < tokens; ++t) {
-          const Q8Record& q = x[t][b];
-          const __m256 dx = _mm256_set1_ps(q.scale);
-          float* chain = &chains[t][b % 8][8 * part];
-          __m256 sum = _mm256_load_ps(chain);
-          __m256 product;
-          if constexpr (Format::kSplit) {
-            const auto low = static_cast<std::int16_t>(q.correction & 0xFFFFU);
-            const auto high = static_cast<std::int16_t>(q.correction >> 16);
-            const __m256i i0 = _mm256_sub_epi32(dot_half<Format>(w, q.codes, 0),
-                                                _mm256_set1_epi32(Format::kOffset * low));
-            const __m256i i1 = _mm256_sub_epi32(dot_half<Format>(w, q.codes, 4),
-                                                _mm256_set1_epi32(Format::kOffset * high));
-            product = _mm256_fmadd_ps(_mm256_cvtepi32_ps(i1),
-                                      multiplier[1],
-                                      _mm256_mul_ps(_mm256_cvtepi32_ps(i0), multiplier[0]));
-          } else {
-            __m256i i = dot_block<Format>(w, q.codes);
-            if constexpr (!Format::kMinimum && !Format::kSigned) {
-              i = _mm256_add_epi32(i, _mm256_set1_epi32(static_cast<int>(q.correction)));
-            }
-            product = _mm256_cvtepi32_ps(i);
-            if constexpr (Format::kMultipliers) product = _mm256_mul_ps(product, multiplier[0]);
-          }
-          sum = _mm256_fmadd_ps(_mm256_mul_ps(d, dx), product, sum);
-          if constexpr (Format::kMinimum) {
-            __m256 total = _mm256_set1_ps(std::bit_cast<float>(q.correction));
-            if constexpr (Format::kMultipliers) total = _mm256_mul_ps(total, multiplier[1]);
-            sum = _mm256_fmadd_ps(_mm256_mul_ps(m, dx), total, sum);
-          }
-          _mm256_store_ps(chain, sum);
-        }
-      }
-    }
-  }
-  for (int t = 0; t < tokens; ++t) {
-    for (int part = 0; part < 2; ++part) {
-      __m256 c[8];
-#pragma GCC unroll 8
-      for (int i = 0; i < 8; ++i) c[i] = _mm256_load_ps(&chains[t][i][8 * part]);
-      const __m256 low = _mm256_add_ps(_mm256_add_ps(c[0], c[1]), _mm256_add_ps(c[2], c[3]));
-      const __m256 high = _mm256_add_ps(_mm256_add_ps(c[4], c[5]), _mm256_add_ps(c[6], c[7]));
-      _mm256_storeu_ps(y[t] + 8 * part, with_canonical_nan(_mm256_add_ps(low, high)));
-    }
-  }
-}
+#include "kernels/base/quant_formats_simd.h"
 
 // Blocks whose values are expanded before the tokens walk over them: 4 KB of floats, and the chains are loaded and
 // stored once a strip.
@@ -194,9 +102,9 @@ ASSAY_INLINE void expand(const std::uint8_t* lines,
                          float* values) {
   __m256i w[8];
   Format::codes(lines, s, w);
-  const __m256 d = halves8(halves);
+  const __m256 d = V::halves(halves);
   __m256 m = _mm256_setzero_ps();
-  if constexpr (Format::kMinimum) m = halves8(halves + 32);
+  if constexpr (Format::kMinimum) m = V::halves(halves + 32);
   __m256 scale[2] = {d, d};
   if constexpr (Format::kMultipliers) {
     __m256i first;
@@ -274,7 +182,7 @@ ASSAY_TARGET void exact_tile(
               _mm256_add_ps(_mm256_load_ps(chains[t][j]), _mm256_load_ps(chains[t][j + h])));
         }
       }
-      _mm256_storeu_ps(y[t] + 8 * part, with_canonical_nan(_mm256_load_ps(chains[t][0])));
+      _mm256_storeu_ps(y[t] + 8 * part, V::canonical(_mm256_load_ps(chains[t][0])));
     }
   }
 }
@@ -294,7 +202,7 @@ struct FloatF32 {
 struct FloatF16 {
   static constexpr int kBytes = 2;
   ASSAY_INLINE static __m256 load(const std::byte* p) {
-    return halves8(reinterpret_cast<const std::uint8_t*>(p));
+    return V::halves(reinterpret_cast<const std::uint8_t*>(p));
   }
   static float one(const std::byte* p) {
     std::uint16_t v = 0;
@@ -397,7 +305,7 @@ ASSAY_TARGET void combine(const std::int32_t* ids,
                             _mm256_loadu_ps(y + static_cast<std::size_t>(k) * stride + i),
                             sum);
     }
-    _mm256_storeu_ps(out + i, with_canonical_nan(sum));
+    _mm256_storeu_ps(out + i, V::canonical(sum));
   }
   for (; i < n; ++i) {
     float sum = 0.0F;
@@ -407,32 +315,6 @@ ASSAY_TARGET void combine(const std::int32_t* ids,
     }
     out[i] = sum != sum ? std::bit_cast<float>(std::uint32_t{0x7FC00000}) : sum;
   }
-}
-
-RowKernels::FastTile fast(BlockType type) {
-  switch (type) {
-    case BlockType::kQ4_0:
-      return fast_tile<FormatQ4_0>;
-    case BlockType::kQ4_1:
-      return fast_tile<FormatQ4_1>;
-    case BlockType::kQ5_0:
-      return fast_tile<FormatQ5_0>;
-    case BlockType::kQ5_1:
-      return fast_tile<FormatQ5_1>;
-    case BlockType::kQ8_0:
-      return fast_tile<FormatQ8_0>;
-    case BlockType::kQ4_K:
-      return fast_tile<FormatQ4_K>;
-    case BlockType::kQ5_K:
-      return fast_tile<FormatQ5_K>;
-    case BlockType::kQ6_K:
-      return fast_tile<FormatQ6_K>;
-    case BlockType::kF32:
-    case BlockType::kF16:
-    case BlockType::kBF16:
-      break;
-  }
-  return nullptr;
 }
 
 RowKernels::ExactTile exact(BlockType type) {
@@ -466,6 +348,7 @@ RowKernels::ExactTile exact(BlockType type) {
 }  // namespace
 
 const RowKernels kRowKernelsAvx2 = {.fast = fast,
+                                    .fast_one = fast_one,
                                     .exact = exact,
                                     .tile_tokens = kTile,
                                     .geglu = geglu,
