@@ -1,5 +1,7 @@
 // assay catalog: every op and variant from the registry, with the newest proof; the knob pages of docs/knobs.
 #include <algorithm>
+#include <climits>
+#include <cstdint>
 #include <filesystem>
 #include <iostream>
 #include <map>
@@ -74,6 +76,8 @@ Proofs read_proofs(const std::string& results) {
     if (file.find("/scratch/") != std::string::npos) continue;
     for (const json& r : read_records(file)) {
       if (r.value("schema", "") != kParitySchema || r.value("outcome", "") != "pass") continue;
+      // A dirty tree may be recorded, but nothing rests on it.
+      if (r.at("build").at("dirty").get<bool>()) continue;
       const std::pair key{r.value("op", ""), r.value("variant", "")};
       const std::string time = r.value("recorded_utc", "");
       const json source = r.value("source", json::object());
@@ -196,6 +200,36 @@ std::string escape_cell(std::string text) {
   return text;
 }
 
+// What the variant refuses, over the op's cases: on a device that can do nothing and on one that can do everything, so
+// that the page is the same wherever it is written.
+std::string limits_of(const OpInfo& op, std::size_t variant) {
+  const VariantInfo& v = op.variants[variant];
+  std::map<std::string, std::size_t> reasons;  // reason -> cases that meet it on the best device
+  for (const Backend backend : {Backend::kHost, Backend::kCuda}) {
+    if (!(backend == Backend::kHost ? v.host_declared : v.cuda_declared)) continue;
+    DeviceInfo bare;
+    bare.backend = backend;
+    DeviceInfo best = bare;
+    best.avx2 = best.avx512_vnni = true;
+    best.cc = 1000;
+    best.threads = best.multiprocessors = best.shared_bytes_per_block = best.l2_bytes = INT_MAX;
+    best.memory_bytes = SIZE_MAX;
+    for (std::size_t c = 0; c < op.case_names.size(); ++c) {
+      for (const DeviceInfo* device : {&bare, &best}) {
+        const Why why = op.declared_ineligible(c, static_cast<int>(variant), *device);
+        if (why != nullptr) reasons[why] += device == &best ? 1 : 0;
+      }
+    }
+  }
+  std::string text;
+  for (const auto& [reason, cases] : reasons) {
+    text += (text.empty() ? "" : "; ") + reason;
+    if (cases > 0) text += fmt::format(" ({} of {} cases)", cases, op.case_names.size());
+  }
+  if (!text.empty()) return text;
+  return op.case_names.empty() ? "see its declaration" : "nothing";
+}
+
 // A link from docs/knobs to the variant's note, or "-" without one.
 std::string note_link(const std::string& source,
                       const std::string& op,
@@ -221,17 +255,19 @@ std::string op_page(const OpInfo& op, const Proofs& proofs, const std::string& s
       op.switch_name,
       op.switch_name);
   page +=
-      "| variant | what it does | backend | stage | class | layout | same bits on repeat | rows "
-      "independent | note | newest record |\n";
-  page += "|---|---|---|---|---|---|---|---|---|---|\n";
-  for (const VariantInfo& v : op.variants) {
+      "| variant | what it does | backend | stage | class | refuses | layout | same bits on "
+      "repeat | rows independent | note | newest record |\n";
+  page += "|---|---|---|---|---|---|---|---|---|---|---|\n";
+  for (std::size_t i = 0; i < op.variants.size(); ++i) {
+    const VariantInfo& v = op.variants[i];
     const Proof p = proof_of(proofs, op.name, v.name);
-    page += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
+    page += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
                         v.name,
                         escape_cell(v.summary),
                         backends_of(v),
                         to_string(v.stage),
                         exactness_of(v),
+                        escape_cell(limits_of(op, i)),
                         v.layout.empty() ? "the file's" : "`" + v.layout + "`",
                         v.deterministic ? "yes" : "not promised",
                         v.batch_invariant ? "yes" : "not promised",

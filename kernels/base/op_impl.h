@@ -446,6 +446,12 @@ OpInfo make_op_info(const char* folder) {
   }
   if constexpr (op_impl_detail::HasCases<Op>) {
     for (const auto& c : Op::cases()) info.case_names.push_back(c.name);
+    info.declared_ineligible = [](std::size_t index, int variant, const DeviceInfo& device) -> Why {
+      static const auto all = Op::cases();
+      const auto& v = *variants<Op>()[static_cast<std::size_t>(variant)].variant;
+      if (v.ineligible == nullptr || !v.column(device.backend).declared) return nullptr;
+      return v.ineligible(all.at(index).shape, device);
+    };
     info.make_problem = [](std::size_t index, std::uint64_t seed) -> std::unique_ptr<Problem> {
       return std::make_unique<op_impl_detail::ProblemOf<Op>>(Op::cases().at(index), seed);
     };

@@ -97,7 +97,8 @@ class Problem {
   // The same two for what one variant's column of one backend computes (Column::float_activations, Column::error_bound).
   virtual std::vector<std::vector<double>> reference_of(int variant, Backend backend) const = 0;
   virtual double error_bound_of(int variant, Backend backend) const = 0;
-  virtual Numerics judged_numerics(int variant, Backend backend) const = 0;  // the lane of that reference
+  virtual Numerics judged_numerics(int variant,
+                                   Backend backend) const = 0;  // the lane of that reference
 
   // Moves the problem to the GPU (HardwareError without one): from now on a run copies inputs, poisoned outputs and guards
   // over, launches there, waits and copies all of it back, so that everything here reads host memory as before. Scratch is
@@ -123,6 +124,12 @@ struct OpInfo {
   std::vector<std::string> case_names;
   // seed 0: the case's own seed (from its name). Index into case_names.
   std::unique_ptr<Problem> (*make_problem)(std::size_t case_index, std::uint64_t seed) = nullptr;
+
+  // The variant's own rule on a case's shape, without making the problem and whatever this build contains: null when it
+  // takes it or the backend has no column of it. For pages that must not depend on the machine that writes them.
+  Why (*declared_ineligible)(std::size_t case_index,
+                             int variant,
+                             const DeviceInfo& device) = nullptr;
 
   // Index of the variant, or -1.
   int find(std::string_view variant) const;
