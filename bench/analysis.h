@@ -12,6 +12,10 @@ namespace assay {
 // wherever it runs. InputError naming the run when the runs do not fit the plan.
 nlohmann::json analyse(const nlohmann::json& record);
 
+// Wall time less the time one thread waited for a core; wall time for more threads, whose waits overlap with each other's work.
+// Never less than the CPU time used.
+double busy_time(double wall_s, double cpu_s, double wait_s, int threads);
+
 // The sentence of a report: "avx2 is +182.1 % [+180.2, +184.4] against stock, 95.75 % exact, 12 pairs, .."
 std::string verdict_sentence(const nlohmann::json& record);
 

@@ -56,8 +56,11 @@ struct BlockRequest {
 struct BlockReply {
   double wall_s = 0.0;  // sum over groups
   double cpu_s = 0.0;   // process CPU time over the same groups
-  double outer_s =
-      0.0;  // the parent's own clock from request to answer: what the child cannot forge
+  double wait_s =
+      0.0;  // time its threads waited for a core over the same groups, as the kernel counted
+  // The parent's clock from request to answer, less waiting for a core: not the child's to forge.
+  double outer_s = 0.0;
+  int preempted = 0;  // times the kernel took a core away during the groups
   bool inputs_intact = true;
   std::string broken_guard;  // empty: intact
 };

@@ -8,8 +8,10 @@
 
 #include <nlohmann/json.hpp>
 #include <sched.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include "bench/run_queue.h"
 #include "kernels/base/error.h"
 #include "kernels/base/host_pool.h"
 #include "kernels/base/rng.h"
@@ -80,6 +82,12 @@ std::uint64_t hash_bytes(std::uint64_t h, const std::byte* p, std::size_t n) {
   return mix(h, v ^ (static_cast<std::uint64_t>(n) << 56));
 }
 
+int involuntary_switches() {
+  rusage r{};
+  ::getrusage(RUSAGE_SELF, &r);
+  return static_cast<int>(r.ru_nivcsw);
+}
+
 bool pin(const std::vector<int>& cpus) {
   if (cpus.empty()) return false;
   cpu_set_t set;
@@ -91,12 +99,14 @@ bool pin(const std::vector<int>& cpus) {
 // Timed groups of one tier.
 class Timer {
  public:
-  Timer(FreshProblem& tier, int variant, Stream stream)
-      : tier_(tier), variant_(variant), stream_(stream) {}
+  Timer(FreshProblem& tier, int variant, Stream stream, const RunQueueClock& queue)
+      : tier_(tier), variant_(variant), stream_(stream), queue_(queue) {}
 
   struct Result {
     double wall_s = 0.0;
     double cpu_s = 0.0;
+    double wait_s = 0.0;
+    int preempted = 0;
     bool inputs_intact = true;
   };
   Result run(int groups, int group_calls, std::uint64_t seed, bool warm) {
@@ -110,6 +120,8 @@ class Timer {
     for (int g = 0; g < groups; ++g) {
       tier_.freshen(group_seed(seed, g));
       const std::uint64_t before = tier_.fresh_hash();
+      const int switches = involuntary_switches();
+      const double waited = queue_.seconds();
       const double cpu = process_cpu_s();
       const auto start = Clock::now();
       for (int c = 0; c < group_calls; ++c) problem.run(variant_, stream_);
@@ -118,6 +130,8 @@ class Timer {
       if (g + 1 == groups)
         outputs_ = tier_.copy_outputs();  // at once: work done later comes too late
       result.wall_s += seconds(stop - start);
+      result.wait_s += queue_.seconds() - waited;
+      result.preempted += involuntary_switches() - switches;
       result.inputs_intact = result.inputs_intact && tier_.fresh_hash() == before;
     }
     return result;
@@ -128,6 +142,7 @@ class Timer {
   FreshProblem& tier_;
   int variant_;
   Stream stream_;
+  const RunQueueClock& queue_;
   std::vector<std::vector<std::byte>> outputs_;
 };
 
@@ -224,7 +239,7 @@ std::vector<std::vector<std::byte>> FreshProblem::copy_outputs() const {
 
 // Requests and answers are lines; outputs follow their line as raw bytes.
 //   calibrate T BLOCK_US      -> groups G calls C
-//   block T GROUPS CALLS SEED WARM -> done WALL_NS CPU_NS INTACT GUARD     (times as hex floats, GUARD "-" when whole)
+//   block T GROUPS CALLS SEED WARM -> done WALL CPU WAIT PREEMPTED INTACT GUARD     (seconds as hex floats, GUARD "-" when whole)
 //   outputs T                 -> bytes N1 N2 ..  then the bytes
 //   quit                      -> inputs intact|changed
 int serve_arm(const OpInfo& op,
@@ -238,6 +253,7 @@ int serve_arm(const OpInfo& op,
   std::unique_ptr<HostPool> pool;
   if (options.threads > 1) pool = std::make_unique<HostPool>(options.threads);
   const Stream stream{nullptr, pool.get()};
+  const RunQueueClock queue("self");
 
   std::vector<std::unique_ptr<FreshProblem>> tiers;
   std::vector<Timer> timers;
@@ -248,7 +264,7 @@ int serve_arm(const OpInfo& op,
     const Why why = tiers.back()->problem().ineligible(variant, host_device());
     fallback.push_back(why == nullptr ? "" : why);
     if (why == nullptr) tiers.back()->problem().prepare(variant);
-    timers.emplace_back(*tiers.back(), variant, stream);
+    timers.emplace_back(*tiers.back(), variant, stream, queue);
     tiers.back()->freshen(0);
     hashes.push_back(tiers.back()->input_hash());
   }
@@ -312,9 +328,15 @@ int serve_arm(const OpInfo& op,
       }
       const auto r = timers[tier].run(groups, calls, seed, warm != 0);
       const std::string guard = tiers[tier]->problem().broken_guard();
-      char text[96];
-      std::snprintf(
-          text, sizeof text, "done %a %a %d ", r.wall_s, r.cpu_s, r.inputs_intact ? 1 : 0);
+      char text[128];
+      std::snprintf(text,
+                    sizeof text,
+                    "done %a %a %a %d %d ",
+                    r.wall_s,
+                    r.cpu_s,
+                    r.wait_s,
+                    r.preempted,
+                    r.inputs_intact ? 1 : 0);
       answer(text + (guard.empty() ? std::string("-") : guard));
     } else if (what == "outputs") {
       const auto& outputs = timers[tier].outputs();

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "bench/child.h"
+#include "bench/run_queue.h"
 #include "kernels/base/blocks.h"
 #include "kernels/base/env.h"
 #include "kernels/base/error.h"
@@ -149,6 +150,7 @@ class ProcessArm final : public Arm {
       env.push_back("LD_LIBRARY_PATH=" + *path);
     identity_.argv = argv;
     spawn(options.executable, argv, env);
+    queue_ = std::make_unique<RunQueueClock>(std::to_string(pid_));
     identity_.pid_start_ns =
         static_cast<std::int64_t>((clock_s(CLOCK_MONOTONIC) - sitting_start_s) * 1e9);
     const json hello = [&] {
@@ -182,21 +184,28 @@ class ProcessArm final : public Arm {
   }
 
   BlockReply block(const BlockRequest& r) override {
+    const double child_waited = queue_->seconds();
+    const double own_waited = own_queue_.seconds();
     const auto start = Clock::now();
     send("block " + std::to_string(r.tier) + " " + std::to_string(r.groups) + " " +
          std::to_string(r.group_calls) + " " + std::to_string(r.seed) + (r.warm ? " 1" : " 0"));
     const std::string line = read_line();
+    const double outer = std::chrono::duration<double>(Clock::now() - start).count();
     BlockReply reply;
-    reply.outer_s = std::chrono::duration<double>(Clock::now() - start).count();
+    reply.outer_s = std::max(
+        0.0, outer - (queue_->seconds() - child_waited) - (own_queue_.seconds() - own_waited));
     int intact = 0;
     char guard[128] = {};
     if (std::sscanf(line.c_str(),
-                    "done %la %la %d %127[^\n]",
+                    "done %la %la %la %d %d %127[^\n]",
                     &reply.wall_s,
                     &reply.cpu_s,
+                    &reply.wait_s,
+                    &reply.preempted,
                     &intact,
-                    guard) != 4 ||
-        !(reply.wall_s > 0.0 && reply.wall_s < 1e6) || !(reply.cpu_s >= 0.0 && reply.cpu_s < 1e6)) {
+                    guard) != 6 ||
+        !(reply.wall_s > 0.0 && reply.wall_s < 1e6) || !(reply.cpu_s >= 0.0 && reply.cpu_s < 1e6) ||
+        !(reply.wait_s >= 0.0 && reply.wait_s < 1e6)) {
       fail("GARBAGE", "answered block with: " + line);
     }
     reply.inputs_intact = intact == 1;
@@ -398,6 +407,8 @@ class ProcessArm final : public Arm {
 
   double timeout_s_;
   ArmIdentity identity_;
+  std::unique_ptr<RunQueueClock> queue_;
+  RunQueueClock own_queue_{"self"};
   pid_t pid_ = -1;
   int to_ = -1;
   int from_ = -1;

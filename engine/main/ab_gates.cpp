@@ -1,12 +1,22 @@
 #include "engine/main/ab_gates.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <iostream>
+#include <memory>
 
 #include <CLI/CLI.hpp>
+#include <fcntl.h>
 #include <nlohmann/json.hpp>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "bench/analysis.h"
 #include "bench/child.h"
+#include "bench/ledger.h"
+#include "bench/process.h"
 #include "kernels/base/build_id.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
@@ -16,6 +26,8 @@
 #include "kernels/base/record.h"
 #include "parity/parity.h"
 #include "parity/parity_record.h"
+
+extern char** environ;
 
 namespace assay {
 namespace {
@@ -113,72 +125,111 @@ json parse_json_file(const std::string& path) {
   }
 }
 
-ParityGate run_parity_gate(const OpInfo& op, const std::string& variant) {
+int serve_parity_gate(const std::string& op_name,
+                      const std::string& variant,
+                      const std::string& record_path) {
+  const OpInfo& op = find_op(op_name);
   ParityOptions options;
   options.device = host_device();
   options.variant = variant;
-  ParityGate gate;
+  json faults = json::array();
   const ParityResult result =
-      run_parity(op, options, [&](const std::string& fault) { gate.faults.push_back(fault); });
+      run_parity(op, options, [&](const std::string& fault) { faults.push_back(fault); });
   double worst = 0.0;
   std::uint64_t ulp = 0;
   std::size_t compared = 0;
   std::string exactness = "none";
+  std::string id;
   for (const VariantResult& v : result.variants) {
     if (v.info.name != variant) continue;
     exactness = to_string(v.info.exactness);
-    if (v.count(CaseOutcome::kPass) + v.count(CaseOutcome::kFail) > 0)
-      gate.record = parity_record(op, options, v);
     for (const CaseResult& c : v.cases) {
       if (c.outcome == CaseOutcome::kSkip) continue;
       ++compared;
       worst = worse(worst, c.rel_l2);
       ulp = std::max(ulp, c.max_ulp);
     }
+    if (compared > 0) {
+      json record = parity_record(op, options, v);
+      append_record(record_path, record);
+      id = record.at("record_sha256");
+    }
   }
+  if (compared == 0) faults.push_back("no case was compared");
   const bool pass = result.verdict() == Exit::kGood && compared > 0;
   const bool finite = worst - worst == 0.0;
+  std::cout << json{{"summary",
+                     {{"record_sha256", id},
+                      {"outcome", pass ? "pass" : "fail"},
+                      {"class", exactness},
+                      {"worst_rel_l2", finite ? json(worst) : json(nullptr)},
+                      {"max_ulp", ulp},
+                      {"cases", compared},
+                      {"exe_sha256", executable_sha256()}}},
+                    {"faults", faults}}
+                   .dump()
+            << std::endl;
+  return static_cast<int>(pass ? Exit::kGood : Exit::kCheckFailed);
+}
+
+ParityGate run_parity_gate(const OpInfo& op,
+                           const std::string& variant,
+                           const std::string& folder) {
+  const std::string record_path = folder + "/parity_" + op.name + ".jsonl";
+  std::vector<std::string> args{
+      "assay", "ab-parity", "--op", op.name, "--variant", variant, "--record", record_path};
+  std::vector<char*> argv;
+  for (auto& a : args) argv.push_back(a.data());
+  argv.push_back(nullptr);
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw Error(Exit::kCheckFailed, "parity: cannot open a pipe");
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
+  pid_t pid = 0;
+  const int error = ::posix_spawn(&pid, "/proc/self/exe", &actions, nullptr, argv.data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::close(ends[1]);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n = 0; error == 0 && (n = ::read(ends[0], buffer, sizeof buffer)) != 0;) {
+    if (n > 0) text.append(buffer, static_cast<std::size_t>(n));
+    if (n < 0 && errno != EINTR) break;
+  }
+  ::close(ends[0]);
+  if (error != 0) throw Error(Exit::kCheckFailed, "parity: cannot start the check");
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  ParityGate gate;
+  const json answer = json::parse(text, nullptr, false);
+  if (answer.is_object() && answer.contains("summary") && WIFEXITED(status)) {
+    gate.summary = answer["summary"];
+    gate.faults = answer.at("faults").get<std::vector<std::string>>();
+    return gate;
+  }
+  gate.faults.push_back(WIFSIGNALED(status)
+                            ? "the parity run ended by signal " + std::to_string(WTERMSIG(status))
+                            : "the parity run ended without an answer, exit " +
+                                  std::to_string(WEXITSTATUS(status)));
   gate.summary = {{"record_sha256", ""},
-                  {"outcome", pass ? "pass" : "fail"},
-                  {"class", exactness},
-                  {"worst_rel_l2", finite ? json(worst) : json(nullptr)},
-                  {"max_ulp", ulp},
-                  {"cases", compared},
+                  {"outcome", "fail"},
+                  {"class", "none"},
+                  {"worst_rel_l2", nullptr},
+                  {"max_ulp", 0},
+                  {"cases", 0},
                   {"exe_sha256", executable_sha256()}};
-  if (compared == 0) gate.faults.push_back("no case was compared");
   return gate;
 }
 
-void store_parity(ParityGate& gate, const std::string& folder) {
-  if (gate.record.is_null()) return;
-  append_record(folder + "/parity_" + gate.record.at("op").get<std::string>() + ".jsonl",
-                gate.record);
-  gate.summary["record_sha256"] = gate.record.at("record_sha256");
-}
-
-AbInputs gather_inputs(const Plan& plan,
-                       const ParityGate& gate,
-                       const std::string& out,
-                       bool scratch,
-                       const std::string& peer_path) {
-  AbInputs in;
-  in.parity = gate.summary;
-  for (const auto& f : gate.faults) ASSAY_LOG(warn, "parity: {}", f);
-  if (gate.summary.at("outcome") != "pass")
-    throw CheckError("parity of " + plan.op + "/" + plan.b + " failed: nothing is timed");
-  in.machine = machine_record();
-  in.source_a = source_json(plan.op, plan.a);
-  in.source_b = source_json(plan.op, plan.b);
-  in.scratch = scratch;
-  in.peer = peer_path.empty()
-                ? json{{"name", nullptr},
-                       {"reason",
-                        "no outside implementation of this op and format was run at this sitting"}}
-                : parse_json_file(peer_path);
-  // The pool is what earlier sittings of the same card, lane, op, tiers and thread count measured of the noise itself.
-  const json like{{"machine", in.machine}, {"plan", plan_json(plan)}};
-  std::vector<std::string> folders{out + "/" + card_slug(in.machine.at("card"))};
+std::vector<double> aa_pool(const Plan& plan,
+                            const std::string& out,
+                            bool scratch,
+                            std::vector<std::string>& records) {
+  const json like{{"machine", machine_record()}, {"plan", plan_json(plan)}};
+  std::vector<std::string> folders{out + "/" + card_slug(host_device().name)};
   if (scratch) folders.push_back(out + "/scratch");
+  std::vector<double> pool;
   for (const auto& folder : folders) {
     for (const auto& file : record_files(folder)) {
       try {
@@ -186,15 +237,79 @@ AbInputs gather_inputs(const Plan& plan,
           if (r.at("schema") != "abg-result" || r.at("verdict").at("word") == "INVALID") continue;
           const auto d = aa_differences(r, like);
           if (d.empty()) continue;
-          in.aa_pool.insert(in.aa_pool.end(), d.begin(), d.end());
-          in.aa_pool_records.push_back(record_id(r));
+          pool.insert(pool.end(), d.begin(), d.end());
+          records.push_back(record_id(r));
         }
       } catch (const InputError& e) {
-        ASSAY_LOG(warn, "A/A pool: {} (skipped)", e.what());
+        ASSAY_LOG(warn, "A/A pool: passed over {}", e.what());
       }
     }
   }
-  return in;
+  return pool;
+}
+
+void require_clean(bool scratch) {
+  if (build_id().dirty && !scratch) {
+    throw UserError(
+        "this build is of a tree with uncommitted changes: commit and rebuild, or use --scratch "
+        "(not citable)");
+  }
+}
+
+json run_sitting(const Plan& plan,
+                 const OpInfo& op,
+                 const ParityGate& gate,
+                 const SittingOptions& options,
+                 std::string& path) {
+  const std::string card = host_device().name;
+  const std::string ledger = ledger_path(options.out, card, plan.backend, options.scratch);
+  for (const auto& f : gate.faults) ASSAY_LOG(warn, "parity: {}", f);
+  if (!gate.passed()) {
+    LedgerLine line = ledger_line(plan, card, "refused");
+    line.verdict = "parity failed";
+    append_ledger(ledger, line);
+    throw CheckError("parity of " + plan.op + "/" + plan.b + " failed: REJECT, nothing is timed");
+  }
+  AbInputs inputs;
+  inputs.parity = gate.summary;
+  inputs.machine = machine_record();
+  inputs.source_a = source_json(plan.op, plan.a);
+  inputs.source_b = source_json(plan.op, plan.b);
+  inputs.scratch = options.scratch;
+  inputs.peer =
+      options.peer_path.empty()
+          ? json{{"name", nullptr},
+                 {"reason",
+                  "no outside implementation of this op and format was run at this sitting"}}
+          : parse_json_file(options.peer_path);
+  inputs.aa_pool = aa_pool(plan, options.out, options.scratch, inputs.aa_pool_records);
+  const PlannedPower power = planned_power(plan, inputs.aa_pool);
+  if (power.known) {
+    ASSAY_LOG(info,
+              "planned MDE {:.2f} % at {} pairs (A/A sd {:.2f} %, {} pairs in the pool)",
+              std::expm1(power.mde) * 100.0,
+              plan.pairs,
+              power.sd * 100.0,
+              inputs.aa_pool.size());
+  } else {
+    ASSAY_LOG(info, "planned MDE unknown: no A/A pool for this card, op and tiers yet");
+  }
+  append_ledger(ledger, ledger_line(plan, card, "started"));
+  std::unique_ptr<Progress> progress;
+  if (!options.quiet) progress = std::make_unique<Progress>("ab " + plan.op + "/" + plan.b, 1000);
+  inputs.progress = [&](std::size_t done, std::size_t total) {
+    if (progress) progress->update(done * 1000 / std::max<std::size_t>(total, 1));
+  };
+  const auto device = make_process_device(op, plan);
+  json record = run_ab(plan, *device, inputs);
+  path = results_folder(options.out, card, options.scratch) + "/ab_" + plan.op + "_" + plan.b +
+         ".jsonl";
+  append_record(path, record);
+  LedgerLine line = ledger_line(plan, card, "finished");
+  line.record = record.at("record_sha256");
+  line.verdict = record.at("verdict").at("word");
+  append_ledger(ledger, line);
+  return record;
 }
 
 }  // namespace assay

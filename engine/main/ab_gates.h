@@ -37,21 +37,40 @@ void check_plan_against(const Plan& plan, const OpInfo& op);
 
 nlohmann::json parse_json_file(const std::string& path);  // InputError naming the byte
 
+// What the parity check of one variant found.
 struct ParityGate {
-  nlohmann::json record;   // assay-parity, unsealed; null when no case was compared
-  nlohmann::json summary;  // goes into the A/B record
+  nlohmann::json summary;  // goes into the A/B record; "outcome": pass or fail
   std::vector<std::string> faults;
+  bool passed() const { return summary.at("outcome") == "pass"; }
 };
-// Every case of the op, in this process, by the variant's declared class.
-ParityGate run_parity_gate(const OpInfo& op, const std::string& variant);
+// Every case of the op by the variant's declared class, in a child process of this very binary, so that a variant that
+// crashes is a failed parity and not the end of the sitting. The child appends its record to <folder>/parity_<op>.jsonl.
+ParityGate run_parity_gate(const OpInfo& op, const std::string& variant, const std::string& folder);
+// The child's side: runs, appends the record, prints the summary as one line of JSON.
+int serve_parity_gate(const std::string& op,
+                      const std::string& variant,
+                      const std::string& record_path);
 
-// A/A pool from the records below `out`, machine, sources, peer.
-AbInputs gather_inputs(const Plan& plan,
-                       const ParityGate& gate,
-                       const std::string& out,
-                       bool scratch,
-                       const std::string& peer_path);
-// Appends the parity record to `folder` and enters its hash in the gate's summary.
-void store_parity(ParityGate& gate, const std::string& folder);
+struct SittingOptions {
+  std::string out = "results";
+  bool scratch = false;
+  std::string peer_path;
+  bool quiet = false;  // no progress bar
+};
+// One sitting from gate to stored record: A/A pool, ledger, runs, record, ledger. Returns the sealed record; `path` is where
+// it lies. CheckError when parity failed: nothing is timed then, and the ledger says so.
+nlohmann::json run_sitting(const Plan& plan,
+                           const OpInfo& op,
+                           const ParityGate& gate,
+                           const SittingOptions& options,
+                           std::string& path);
+// A/A log ratios of earlier records of the same card, lane, op, tiers and thread count below `out`, with their ids.
+std::vector<double> aa_pool(const Plan& plan,
+                            const std::string& out,
+                            bool scratch,
+                            std::vector<std::string>& records);
+
+// A dirty build may only be used with --scratch. UserError.
+void require_clean(bool scratch);
 
 }  // namespace assay

@@ -1,7 +1,5 @@
 // assay ab: one paired comparison, from plan to record.
-#include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <iostream>
 
 #include <CLI/CLI.hpp>
@@ -9,12 +7,9 @@
 
 #include "bench/ab.h"
 #include "bench/analysis.h"
-#include "bench/process.h"
 #include "engine/main/ab_gates.h"
 #include "engine/main/command.h"
-#include "kernels/base/build_id.h"
 #include "kernels/base/error.h"
-#include "kernels/base/log.h"
 #include "kernels/base/program.h"
 #include "kernels/base/record.h"
 
@@ -96,36 +91,13 @@ int run(int argc, char** argv) {
     throw UserError("give either --plan P.json or --op OP --b VARIANT");
   const Plan plan = plan_path.empty() ? plan_from_flags(flags)
                                       : plan_from_json(parse_json_file(plan_path), plan_path);
-  if (build_id().dirty && !scratch) {
-    throw UserError(
-        "this build is of a tree with uncommitted changes: commit and rebuild, or use --scratch "
-        "(not citable)");
-  }
+  require_clean(scratch);
   const OpInfo& op = find_op(plan.op);
   check_plan_against(plan, op);
-  const std::string folder = results_folder(out, host_device().name, scratch);
-  ParityGate gate = run_parity_gate(op, plan.b);
-  store_parity(gate, folder);
-  AbInputs inputs = gather_inputs(plan, gate, out, scratch, peer_path);
-  const PlannedPower power = planned_power(plan, inputs.aa_pool);
-  if (power.known) {
-    ASSAY_LOG(info,
-              "planned MDE {:.2f} % at {} pairs (A/A sd {:.2f} %, {} pairs in the pool)",
-              std::expm1(power.mde) * 100.0,
-              plan.pairs,
-              power.sd * 100.0,
-              inputs.aa_pool.size());
-  } else {
-    ASSAY_LOG(info, "planned MDE unknown: no A/A pool for this card, op and tiers yet");
-  }
-  Progress progress("ab " + plan.op + "/" + plan.b, 1000);
-  inputs.progress = [&](std::size_t done, std::size_t total) {
-    progress.update(done * 1000 / std::max<std::size_t>(total, 1));
-  };
-  const auto device = make_process_device(op, plan);
-  json record = run_ab(plan, *device, inputs);
-  const std::string path = folder + "/ab_" + plan.op + "_" + plan.b + ".jsonl";
-  append_record(path, record);
+  const ParityGate gate =
+      run_parity_gate(op, plan.b, results_folder(out, host_device().name, scratch));
+  std::string path;
+  const json record = run_sitting(plan, op, gate, {out, scratch, peer_path, false}, path);
   write_json(json_path, canonical_json(record));
   if (json_path != "-") print_answer(record, path);
   const std::string word = record.at("verdict").at("word");

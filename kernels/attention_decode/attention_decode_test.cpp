@@ -63,5 +63,30 @@ TEST(AttentionDecode, ThreadsDoNotChangeABit) {
   }
 }
 
+TEST(AttentionDecode, HostVariantsGiveTheBytesOfStock) {
+  const OpInfo& op = find_op(AttentionDecode::kName);
+  HostPool pool(2);
+  std::size_t compared = 0;
+  for (std::size_t i = 0; i < op.case_names.size(); ++i) {
+    const auto p = op.make_problem(i, 0);
+    p->prepare(0);
+    p->reset();
+    p->run(0, {});
+    const auto stock = outputs(*p);
+    for (std::size_t v = 1; v < op.variants.size(); ++v) {
+      const int variant = static_cast<int>(v);
+      if (!op.variants[v].host_declared || p->ineligible(variant, host_device()) != nullptr)
+        continue;
+      p->prepare(variant);
+      p->reset();
+      p->run(variant, {.pool = &pool});
+      ASSERT_EQ(p->broken_guard(), "") << op.variants[v].name << " " << op.case_names[i];
+      ASSERT_EQ(outputs(*p), stock) << op.variants[v].name << " " << op.case_names[i];
+      ++compared;
+    }
+  }
+  EXPECT_GE(compared, host_device().avx2 ? op.case_names.size() / 2 : 0U);
+}
+
 }  // namespace
 }  // namespace assay

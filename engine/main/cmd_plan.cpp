@@ -1,0 +1,93 @@
+// assay plan: writes the plan of an A/B, to be looked at, committed and run.
+#include <cmath>
+#include <iostream>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "bench/ledger.h"
+#include "engine/main/ab_gates.h"
+#include "engine/main/command.h"
+#include "kernels/base/error.h"
+#include "kernels/base/program.h"
+#include "kernels/base/record.h"
+
+namespace assay {
+namespace {
+
+using nlohmann::json;
+
+int run(int argc, char** argv) {
+  CLI::App app(
+      "Write the plan of an A/B: arms, tiers, pairs, bars. Its hash fixes the order of the runs.",
+      "assay plan");
+  house_style(app, "assay plan --op gemv_quant --b avx2 --out plan.json");
+  PlanFlags flags;
+  std::string out;
+  std::string json_path;
+  std::string stage;
+  std::string results = "results";
+  int family_size = 1;
+  double extension_s0 = 0.0;
+  int max_pairs = 24;
+  add_plan_flags(app, flags);
+  app.add_option("--stage", stage, "screen or confirm; default: confirm");
+  app.add_option("--family-size",
+                 family_size,
+                 "members confirmed together; the claim must hold at alpha / N")
+      ->capture_default_str();
+  app.add_option("--extension-s0",
+                 extension_s0,
+                 "allow extension by the e-process with this frozen A/A sd (log scale)");
+  app.add_option("--max-pairs", max_pairs, "end of the extension")->capture_default_str();
+  app.add_option("--results", results, "folder with earlier records, for the planned MDE")
+      ->capture_default_str();
+  app.add_option("--out", out, "plan file to write")->required();
+  app.add_option("--json", json_path, "write the outcome as JSON to PATH, or to stdout for -");
+  parse_command_line(app, argc, argv);
+  if (!stage.empty() && stage != "screen" && stage != "confirm")
+    throw UserError("--stage " + stage + ": screen or confirm");
+  if (flags.op.empty()) throw UserError("--op: name the op");
+
+  Plan plan = plan_from_flags(flags);
+  if (!stage.empty()) plan.stage = stage;
+  plan.family_size = family_size;
+  if (extension_s0 != 0.0) plan.extension = PlanExtension{extension_s0, max_pairs};
+  check_plan(plan);
+  write_file_atomic(out, plan_json(plan).dump(1) + "\n");
+
+  std::vector<std::string> ids;
+  const PlannedPower power = planned_power(plan, aa_pool(plan, results, true, ids));
+  const std::string hash = plan_sha256(plan);
+  write_json(json_path,
+             json{{"schema", "assay-plan-written"},
+                  {"schema_version", 1},
+                  {"plan_sha256", hash},
+                  {"path", out},
+                  {"planned_mde", power.known ? json(power.mde) : json(nullptr)},
+                  {"runs", 2 * make_schedule(plan).pairs.size()}}
+                 .dump());
+  if (json_path == "-") return 0;
+  std::cout << "plan " << hash.substr(0, 16) << " in " << out << ": " << plan.op << "/" << plan.b
+            << " against " << plan.a << ", " << plan.pairs << " pairs, "
+            << 2 * make_schedule(plan).pairs.size() << " process starts, tiers";
+  for (const PlanTier& t : plan.tiers) std::cout << ' ' << t.id;
+  std::cout << '\n';
+  if (power.known) {
+    std::printf("planned MDE %.2f %% (A/A sd %.2f %%), bar %.2f %%\n",
+                std::expm1(power.mde) * 100.0,
+                power.sd * 100.0,
+                (plan.bar - 1.0) * 100.0);
+  } else {
+    std::cout << "planned MDE unknown: no A/A pool for this card, op and tiers below " << results
+              << '\n';
+  }
+  return 0;
+}
+
+}  // namespace
+
+extern const Command command_plan;
+const Command command_plan{"plan", "lab", "write the plan of an A/B", run};
+
+}  // namespace assay
