@@ -16,7 +16,7 @@ struct ParityOptions {
   std::string filter;          // RE2 on case names; empty: every case
   std::string variant;         // empty: every variant that the backend has
   std::uint64_t rng_seed = 0;  // 0: each case's own
-  bool graph = false;  // on a GPU: replays of a captured graph instead of direct launches
+  bool graph = false;          // on a GPU: replays of a captured graph instead of direct launches
   std::vector<int> threads = {
       1, 2, 4};  // host threads to run with; the first also serves the repeat
 };

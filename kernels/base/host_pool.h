@@ -27,7 +27,10 @@ class HostPool {
   template <class F>
   void parallel(std::size_t count, std::size_t grain, F&& body) {
     using Body = std::remove_reference_t<F>;
-    run(count, grain, [](void* ctx, std::size_t b, std::size_t e) { (*static_cast<Body*>(ctx))(b, e); },
+    run(
+        count,
+        grain,
+        [](void* ctx, std::size_t b, std::size_t e) { (*static_cast<Body*>(ctx))(b, e); },
         const_cast<void*>(static_cast<const void*>(&body)));
   }
 
