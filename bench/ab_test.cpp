@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-Plan short_plan(const std::string& b, std::vector<std::string> tiers) {
+Plan short_plan(const std::string& b, const std::vector<std::string>& tiers) {
   Plan p;
   p.op = "cheat";
   p.b = b;
