@@ -158,6 +158,7 @@ class Sitting {
                          {"wall", json::array()},
                          {"cpu", json::array()},
                          {"outer", json::array()},
+                         {"ran", json::array()},
                          {"wait", json::array()},
                          {"preempted", json::array()},
                          {"group_calls", 1},
@@ -232,6 +233,7 @@ class Sitting {
     samples["wall"].push_back(reply.wall_s);
     samples["cpu"].push_back(reply.cpu_s);
     samples["wait"].push_back(reply.wait_s);
+    samples["ran"].push_back(reply.ran_s);
     samples["outer"].push_back(reply.outer_s);
     samples["group_calls"] = request.group_calls;
     samples["warmed"] = request.warm;

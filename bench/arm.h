@@ -60,7 +60,8 @@ struct BlockReply {
       0.0;  // time its threads waited for a core over the same groups, as the kernel counted
   // The parent's clock from request to answer, less waiting for a core: not the child's to forge.
   double outer_s = 0.0;
-  int preempted = 0;  // times the kernel took a core away during the groups
+  double ran_s = 0.0;  // time on a core over the whole block, as the kernel told the parent
+  int preempted = 0;   // times the kernel took a core away during the groups
   bool inputs_intact = true;
   std::string broken_guard;  // empty: intact
 };

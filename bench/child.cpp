@@ -121,7 +121,7 @@ class Timer {
       tier_.freshen(group_seed(seed, g));
       const std::uint64_t before = tier_.fresh_hash();
       const int switches = involuntary_switches();
-      const double waited = queue_.seconds();
+      const double waited = queue_.read().waited_s;
       const double cpu = process_cpu_s();
       const auto start = Clock::now();
       for (int c = 0; c < group_calls; ++c) problem.run(variant_, stream_);
@@ -130,7 +130,8 @@ class Timer {
       if (g + 1 == groups)
         outputs_ = tier_.copy_outputs();  // at once: work done later comes too late
       result.wall_s += seconds(stop - start);
-      result.wait_s += queue_.seconds() - waited;
+      // A thread that ended takes its count along.
+      result.wait_s += std::max(0.0, queue_.read().waited_s - waited);
       result.preempted += involuntary_switches() - switches;
       result.inputs_intact = result.inputs_intact && tier_.fresh_hash() == before;
     }

@@ -184,16 +184,19 @@ class ProcessArm final : public Arm {
   }
 
   BlockReply block(const BlockRequest& r) override {
-    const double child_waited = queue_->seconds();
-    const double own_waited = own_queue_.seconds();
+    const RunQueueTime before = queue_->read();
+    const double own_waited = own_queue_.read().waited_s;
     const auto start = Clock::now();
     send("block " + std::to_string(r.tier) + " " + std::to_string(r.groups) + " " +
          std::to_string(r.group_calls) + " " + std::to_string(r.seed) + (r.warm ? " 1" : " 0"));
     const std::string line = read_line();
     const double outer = std::chrono::duration<double>(Clock::now() - start).count();
     BlockReply reply;
-    reply.outer_s = std::max(
-        0.0, outer - (queue_->seconds() - child_waited) - (own_queue_.seconds() - own_waited));
+    const RunQueueTime after = queue_->read();
+    reply.ran_s = std::max(0.0, after.ran_s - before.ran_s);
+    reply.outer_s = std::max(0.0,
+                             outer - std::max(0.0, after.waited_s - before.waited_s) -
+                                 (own_queue_.read().waited_s - own_waited));
     int intact = 0;
     char guard[128] = {};
     if (std::sscanf(line.c_str(),

@@ -11,15 +11,16 @@
 namespace assay {
 namespace {
 
-// Second number of a schedstat file: nanoseconds on a run queue.
-double waited(int fd) {
+// The first two numbers of a schedstat file: nanoseconds on a core and on a run queue.
+RunQueueTime read_one(int fd) {
   char text[96];
   const ssize_t n = ::pread(fd, text, sizeof text - 1, 0);
-  if (n <= 0) return 0.0;
+  if (n <= 0) return {};
   text[n] = 0;
   long long ran = 0;
   long long wait = 0;
-  return std::sscanf(text, "%lld %lld", &ran, &wait) == 2 ? static_cast<double>(wait) * 1e-9 : 0.0;
+  if (std::sscanf(text, "%lld %lld", &ran, &wait) != 2) return {};
+  return {static_cast<double>(ran) * 1e-9, static_cast<double>(wait) * 1e-9};
 }
 
 }  // namespace
@@ -32,19 +33,21 @@ RunQueueClock::~RunQueueClock() {
   if (main_ >= 0) ::close(main_);
 }
 
-double RunQueueClock::seconds() const {
-  if (main_ < 0) return 0.0;
+RunQueueTime RunQueueClock::read() const {
+  if (main_ < 0) return {};
   struct stat st {};
   // A directory has two links and one more a thread.
-  if (::stat(tasks_.c_str(), &st) != 0 || st.st_nlink <= 3) return waited(main_);
-  double sum = 0.0;
+  if (::stat(tasks_.c_str(), &st) != 0 || st.st_nlink <= 3) return read_one(main_);
+  RunQueueTime sum;
   if (DIR* dir = ::opendir(tasks_.c_str())) {
     while (const dirent* entry = ::readdir(dir)) {
       if (entry->d_name[0] == '.') continue;
       const int fd =
           ::open((tasks_ + "/" + entry->d_name + "/schedstat").c_str(), O_RDONLY | O_CLOEXEC);
       if (fd < 0) continue;
-      sum += waited(fd);
+      const RunQueueTime one = read_one(fd);
+      sum.ran_s += one.ran_s;
+      sum.waited_s += one.waited_s;
       ::close(fd);
     }
     ::closedir(dir);

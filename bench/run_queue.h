@@ -1,9 +1,14 @@
-// Time spent waiting for a core, from the kernel's scheduler statistics. On a machine that others use too, a long call is
+// Time spent running and waiting for a core, from the kernel's scheduler statistics. On a machine that others use too, a long call is
 // preempted more often than a short one, so wall time alone would flatter the faster arm.
 #pragma once
 #include <string>
 
 namespace assay {
+
+struct RunQueueTime {
+  double ran_s = 0.0;     // on a core
+  double waited_s = 0.0;  // ready, but without one
+};
 
 class RunQueueClock {
  public:
@@ -12,7 +17,7 @@ class RunQueueClock {
   ~RunQueueClock();
   RunQueueClock(const RunQueueClock&) = delete;
   RunQueueClock& operator=(const RunQueueClock&) = delete;
-  double seconds() const;
+  RunQueueTime read() const;
 
  private:
   std::string tasks_;  // /proc/<pid>/task

@@ -58,6 +58,7 @@ class SyntheticArm final : public Arm {
     // Noise inside a start is far below noise between starts: that is why a start is the replicate.
     reply.wall_s = 1e-3 * r.groups * r.group_calls * std::exp(slow_ + 0.002 * world_.rng.normal());
     reply.cpu_s = reply.wall_s;
+    reply.ran_s = reply.wall_s;
     reply.outer_s = reply.wall_s * 1.01 + 1e-3;
     return reply;
   }

@@ -1,12 +1,16 @@
 #include "engine/tokenizer.h"
 
+#include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
+#include "engine/gguf_writer.h"
 #include "kernels/base/error.h"
 #include "kernels/base/rng.h"
 
@@ -170,6 +174,98 @@ TEST(Tokenizer, TakesALineOfAMegabyteInOneGo) {
   const auto s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   EXPECT_EQ(shipped().decode(ids), text);
   EXPECT_LT(s, 20.0) << "a quadratic merge loop would need minutes";
+}
+
+// ---- merge order ----
+
+Tokenizer small_vocabulary(const std::vector<std::string>& words,
+                           const std::vector<std::string>& merges) {
+  std::vector<std::string> tokens = {"<|turn>", "<turn|>"};
+  tokens.insert(tokens.end(), words.begin(), words.end());
+  std::vector<std::int32_t> types(tokens.size(), 1);
+  types[0] = types[1] = 3;
+  GgufWriter w;
+  w.add_text("tokenizer.ggml.model", "gemma4");
+  w.add_texts("tokenizer.ggml.tokens", tokens);
+  w.add_i32s("tokenizer.ggml.token_type", types);
+  w.add_texts("tokenizer.ggml.merges", merges);
+  const std::string path = (std::filesystem::path(testing::TempDir()) /
+                            ("assay_vocabulary_" + std::to_string(::getpid())))
+                               .string();
+  std::ofstream(path, std::ios::binary) << w.head();
+  Tokenizer t = Tokenizer::load(GgufFile::open(path));
+  std::filesystem::remove(path);
+  return t;
+}
+
+std::string cut(const Tokenizer& t, const std::string& text) {
+  std::string out;
+  for (const TokenId id : t.encode(text, false, SpecialMode::kNone)) {
+    out += (out.empty() ? "" : " ") + std::string(t.token_text(id));
+  }
+  return out;
+}
+
+TEST(TokenizerMerges, TakeTheLeftmostOfEqualRank) {
+  const Tokenizer t = small_vocabulary({"a", "aa"}, {"a a"});
+  EXPECT_EQ(cut(t, "aaa"), "aa a");
+  EXPECT_EQ(cut(t, "aaaaa"), "aa aa a");
+  EXPECT_EQ(cut(t, "aaaaaaaaa"), "aa aa aa aa a");
+}
+
+TEST(TokenizerMerges, TakeTheLowestRankFirstWhereverItStands) {
+  const Tokenizer t = small_vocabulary({"a", "b", "c", "ab", "bc", "abc"}, {"b c", "a b", "a bc"});
+  EXPECT_EQ(cut(t, "abc"), "abc");
+  EXPECT_EQ(cut(t, "abb"), "ab b");
+  const Tokenizer u = small_vocabulary({"a", "b", "c", "ab", "bc"}, {"b c", "a b"});
+  EXPECT_EQ(cut(u, "abc"), "a bc") << "b c has the lower rank, though a b stands further left";
+}
+
+// The rule as it is written: look at all pairs, merge the best, begin again.
+TEST(TokenizerMerges, AgreeWithThePlainQuadraticRule) {
+  Rng rng(seed_from_name("AgreeWithThePlainQuadraticRule"));
+  for (int vocabulary = 0; vocabulary < 40; ++vocabulary) {
+    std::vector<std::string> words = {"a", "b", "c"};
+    std::vector<std::pair<std::string, std::string>> rules;
+    std::vector<std::string> merges;
+    while (rules.size() < 12) {
+      const std::string left = words[rng.below(words.size())];
+      const std::string right = words[rng.below(words.size())];
+      if (std::find(rules.begin(), rules.end(), std::pair(left, right)) != rules.end()) continue;
+      rules.emplace_back(left, right);
+      merges.push_back(left + " " + right);
+      if (std::find(words.begin(), words.end(), left + right) == words.end())
+        words.push_back(left + right);
+    }
+    const Tokenizer t = small_vocabulary(words, merges);
+    for (int i = 0; i < 50; ++i) {
+      std::string text;
+      std::vector<std::string> symbols;
+      for (std::uint64_t n = 1 + rng.below(40); n > 0; --n) {
+        symbols.emplace_back(1, static_cast<char>('a' + rng.below(3)));
+        text += symbols.back();
+      }
+      for (;;) {
+        std::size_t best = rules.size();
+        std::size_t at = 0;
+        for (std::size_t k = 0; k + 1 < symbols.size(); ++k) {
+          const auto found =
+              std::find(rules.begin(), rules.end(), std::pair(symbols[k], symbols[k + 1]));
+          const auto rank = static_cast<std::size_t>(found - rules.begin());
+          if (rank < best) {
+            best = rank;
+            at = k;
+          }
+        }
+        if (best == rules.size()) break;
+        symbols[at] += symbols[at + 1];
+        symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+      }
+      std::string expected;
+      for (const std::string& s : symbols) expected += (expected.empty() ? "" : " ") + s;
+      ASSERT_EQ(cut(t, text), expected) << text << ", vocabulary " << vocabulary;
+    }
+  }
 }
 
 // ---- streaming ----

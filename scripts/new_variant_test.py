@@ -106,7 +106,7 @@ def main():
            f"parity_{OP} compares {row['totals']['compared']} cases of it and it passes")
     expect(TOY in run(tool / f"parity_{OP}", "--list", cwd=tree), "parity lists it")
     expect(CUDA_TOY in run(tool / f"parity_{CUDA_OP}", "--list", cwd=tree), "and the GPU variant, not built here")
-    run(tool / f"parity_{CUDA_OP}", "--variant", CUDA_TOY, cwd=tree, expect=77)
+    run(tool / f"parity_{CUDA_OP}", "--backend", "cuda", "--variant", CUDA_TOY, cwd=tree, expect=77)
     expect(True, "which reports 77 on a machine without CUDA")
     expect(f"parity.{OP}.{TOY}" in run("ctest", "--test-dir", build, "-N", "-R", f"^parity.{OP}", cwd=tree), "CTest has its entry")
 

@@ -95,7 +95,9 @@ void append_number(std::string& out, std::int64_t v) {
 // Shortest text that reads back as the same float; JSON has no NaN or infinity, so those go as a string of their bits.
 void append_float(std::string& out, float v) {
   char text[40];
-  if (std::isfinite(v)) {
+  if (v == 0.0F) {
+    out += std::signbit(v) ? "-0.0" : "0";  // "-0" would read back as the integer 0
+  } else if (std::isfinite(v)) {
     const auto r = std::to_chars(text, text + sizeof text, v);
     out.append(text, r.ptr);
   } else {

@@ -117,7 +117,8 @@ void compose_trace(const std::string& in, const std::string& out, const ComposeO
   std::vector<std::size_t> rank(order.size());
   for (std::size_t i = 0; i < order.size(); ++i) rank[order[i]] = i;
 
-  Rng rng(options.seed);
+  Rng rng(options.seed);  // of the pairing: the same with and without `uniform`
+  Rng uniform_rng(options.seed ^ seed_from_name("uniform"));
   const auto layers = static_cast<std::size_t>(to.layers);
   const auto source_layers = static_cast<std::size_t>(from.layers);
   const auto half = static_cast<std::size_t>(to.top_k) / 2;
@@ -163,7 +164,8 @@ void compose_trace(const std::string& in, const std::string& out, const ComposeO
         if (options.uniform) {
           for (std::size_t r = 0; r < k; ++r) {
             do {
-              row[r] = static_cast<std::int32_t>(rng.below(static_cast<std::uint64_t>(to.experts)));
+              row[r] = static_cast<std::int32_t>(
+                  uniform_rng.below(static_cast<std::uint64_t>(to.experts)));
             } while (std::find(row, row + r, row[r]) != row + r);
           }
           continue;

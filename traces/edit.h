@@ -11,9 +11,9 @@ namespace assay {
 
 struct CutOptions {
   std::uint64_t first_step = 0;
-  std::uint64_t steps = 0;                   // 0: to the end
-  std::vector<std::uint32_t> conversations;  // ids to keep; empty: all
-  std::optional<Split> split;                // keep this split only
+  std::uint64_t steps = 0;                        // 0: to the end
+  std::vector<std::uint32_t> conversations = {};  // ids to keep; empty: all
+  std::optional<Split> split = {};                // keep this split only
 };
 // Copies the records that all options keep, byte for byte, and seals the result. UserError when nothing is left or an id does
 // not occur.

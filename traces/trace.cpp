@@ -55,6 +55,20 @@ std::int32_t id_at(const std::byte* ids, std::size_t i, int id_bytes) {
   return v == 0xFFFF ? kPaddingId : v;
 }
 
+// fp16 weights keep every bit on the way through float, a NaN's payload included: converting a trace is lossless.
+float half_to_weight(std::uint16_t h) {
+  if ((h & 0x7C00) != 0x7C00 || (h & 0x3FF) == 0) return half_to_float(h);
+  const auto sign = static_cast<std::uint32_t>(h & 0x8000) << 16;
+  return std::bit_cast<float>(sign | 0x7F800000U | static_cast<std::uint32_t>(h & 0x3FF) << 13);
+}
+std::uint16_t weight_to_half(float w) {
+  const auto bits = std::bit_cast<std::uint32_t>(w);
+  if ((bits & 0x7FFFFFFFU) <= 0x7F800000U) return float_to_half(w);
+  const std::uint32_t payload = (bits >> 13) & 0x3FF;
+  return static_cast<std::uint16_t>((bits >> 16 & 0x8000) | 0x7C00 |
+                                    (payload != 0 ? payload : 0x200));
+}
+
 // A file descriptor that closes itself.
 class File {
  public:
@@ -168,7 +182,7 @@ void RecordBlock::decode(std::size_t i, TraceStep& step) const {
   step.weights.resize(format->weights == WeightKind::kNone ? 0 : n);
   for (std::size_t j = 0; j < step.weights.size(); ++j) {
     step.weights[j] = format->weights == WeightKind::kF16
-                          ? half_to_float(load<std::uint16_t>(w + 2 * j))
+                          ? half_to_weight(load<std::uint16_t>(w + 2 * j))
                           : load<float>(w + 4 * j);
   }
 }
@@ -523,7 +537,7 @@ void TraceWriter::append(const TraceStep& step) {
     } else {
       store(ids + 2 * i, static_cast<std::uint16_t>(step.ids[i]));
     }
-    if (f.weights == WeightKind::kF16) store(w + 2 * i, float_to_half(step.weights[i]));
+    if (f.weights == WeightKind::kF16) store(w + 2 * i, weight_to_half(step.weights[i]));
     if (f.weights == WeightKind::kF32) store(w + 4 * i, step.weights[i]);
   }
 }

@@ -5,7 +5,7 @@
 
 namespace assay::lanes_avx512 {
 #define ASSAY_LANES ASSAY_TARGET_AVX512
-#include "kernels/base/math_lanes.inc"
 #include "kernels/base/attend_lanes.inc"
+#include "kernels/base/math_lanes.inc"
 #undef ASSAY_LANES
 }  // namespace assay::lanes_avx512

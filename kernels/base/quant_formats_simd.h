@@ -260,37 +260,84 @@ ASSAY_TARGET void fast_groups(
   }
 }
 
-// Several tokens: a block's codes stay in registers while the tokens pass, the chains in the first cache.
+// Several tokens: a block's codes stay in registers while up to kTile tokens pass, the chains in the first cache.
 template <class Format>
-ASSAY_TARGET void fast_tile(
-    const std::byte* group, int cols, const Q8Record* const* x, float* const* y, int tokens) {
+ASSAY_INLINE void fast_tile_of(const std::byte* group,
+                               int cols,
+                               const Q8Record* const* x,
+                               const std::int32_t* to,
+                               int tokens,
+                               float* y,
+                               std::size_t stride) {
+  constexpr int kBlockBytes = 64 * Format::kLines + 32 * Format::kHalves;
   const int supers = cols / (32 * Format::kSubs);
   const auto* lines = reinterpret_cast<const std::uint8_t*>(group);
   const std::uint8_t* halves = lines + static_cast<std::size_t>(supers) * Format::kLines * 64;
+  const std::uint8_t* ahead = lines + kPrefetchBytes;
   alignas(64) float chains[kTile][8][kGroupRows];
-  std::memset(chains, 0, sizeof(chains[0]) * static_cast<std::size_t>(tokens));
+  if (supers * Format::kSubs < 8)
+    std::memset(chains, 0, sizeof(chains[0]) * static_cast<std::size_t>(tokens));
   for (int super = 0; super < supers;
        ++super, lines += 64 * Format::kLines, halves += 32 * Format::kHalves) {
+    for (int at = 0; at < kBlockBytes; at += 64) prefetch(ahead + at);
+    ahead += kBlockBytes;
 #pragma GCC unroll 8
     for (int s = 0; s < Format::kSubs; ++s) {
       const int b = super * Format::kSubs + s;
       for (int part = 0; part < kParts; ++part) {
         Block<Format> block;
         open_block<Format>(lines + 32 * part, halves + 16 * part, s, block);
-        for (int t = 0; t < tokens; ++t) {
-          float* chain = &chains[t][b % 8][V::kRows * part];
-          V::store(chain, add_block<Format>(block, x[t][b], V::load_floats(chain)));
+        if (b < 8) {
+          for (int t = 0; t < tokens; ++t) {
+            V::store(&chains[t][b][V::kRows * part], add_block<Format>(block, x[t][b], V::zero()));
+          }
+        } else {
+          for (int t = 0; t < tokens; ++t) {
+            float* chain = &chains[t][b % 8][V::kRows * part];
+            V::store(chain, add_block<Format>(block, x[t][b], V::load_floats(chain)));
+          }
         }
       }
     }
   }
   for (int t = 0; t < tokens; ++t) {
+    float* out = y + static_cast<std::size_t>(to[t]) * stride;
     for (int part = 0; part < kParts; ++part) {
       V::F c[8];
 #pragma GCC unroll 8
       for (int i = 0; i < 8; ++i) c[i] = V::load_floats(&chains[t][i][V::kRows * part]);
-      V::store(y[t] + V::kRows * part, chain_tree(c));
+      V::store(out + V::kRows * part, chain_tree(c));
     }
+  }
+}
+
+template <class Format>
+ASSAY_TARGET void fast_tile(const std::byte* group,
+                            int cols,
+                            const Q8Record* const* x,
+                            const std::int32_t* to,
+                            int tokens,
+                            float* y,
+                            std::size_t stride) {
+  if (cols == 32) {
+    // One block: chain 0 holds it, the others +0.
+    const auto* lines = reinterpret_cast<const std::uint8_t*>(group);
+    for (int part = 0; part < kParts; ++part) {
+      Block<Format> block;
+      open_block<Format>(lines + 32 * part, lines + 64 * Format::kLines + 16 * part, 0, block);
+      for (int t = 0; t < tokens; ++t) {
+        V::F c[8];
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; ++i) c[i] = V::zero();
+        c[0] = add_block<Format>(block, *x[t], c[0]);
+        V::store(y + static_cast<std::size_t>(to[t]) * stride + V::kRows * part, chain_tree(c));
+      }
+    }
+    return;
+  }
+  for (int from = 0; from < tokens; from += kTile) {
+    fast_tile_of<Format>(
+        group, cols, x + from, to + from, std::min(kTile, tokens - from), y, stride);
   }
 }
 
@@ -344,4 +391,66 @@ RowKernels::FastGroups fast_one(BlockType type) {
       break;
   }
   return nullptr;
+}
+
+// ---- between the products ----
+
+// gelu_fixed of fixed_math.h, operation by operation.
+ASSAY_INLINE V::F gelu(V::F z) {
+  using namespace fixed_math;
+  const V::F one = V::broadcast(1.0F);
+  const V::F t = V::fma(V::mul(z, z), V::broadcast(kGeluCubic), one);
+  const V::F x = V::mul(V::mul(z, V::broadcast(kGeluOuter)), t);
+  const V::F rounded = V::fma(x, V::broadcast(kLog2E), V::broadcast(kRound));
+  const V::F n = V::add(rounded, V::broadcast(-kRound));
+  const V::F r = V::fma(n, V::broadcast(-kLn2Low), V::fma(n, V::broadcast(-kLn2High), x));
+  V::F p = V::broadcast(kExp[0]);
+#pragma GCC unroll 5
+  for (int i = 1; i < 6; ++i) p = V::fma(p, r, V::broadcast(kExp[i]));
+  const V::F q = V::fma(p, V::mul(r, r), r);
+  const V::I exponent = V::add(V::bits(rounded), V::words(static_cast<int>(127U - kRoundBits)));
+  V::F e = V::mul(V::add(q, one), V::floats(V::template left<23>(exponent)));
+  e = V::where_less(x, V::broadcast(kExpLowest), V::zero(), e);
+  e = V::where_less(V::broadcast(kExpHighest), x, V::broadcast(INFINITY), e);
+  return V::div(z, V::add(one, e));
+}
+
+ASSAY_TARGET void geglu(const float* gate, const float* up, std::size_t n, float* u) {
+  for (std::size_t i = 0; i < n; i += V::kRows) {
+    V::store(u + i, V::mul(gelu(V::load_floats(gate + i)), V::load_floats(up + i)));
+  }
+}
+
+ASSAY_TARGET void combine(const std::int32_t* ids,
+                          const float* weights,
+                          int tokens,
+                          int top_k,
+                          const float* y,
+                          std::size_t n,
+                          float* out,
+                          std::size_t out_stride) {
+  for (int t = 0; t < tokens; ++t,
+           ids += top_k,
+           weights += top_k,
+           y += static_cast<std::size_t>(top_k) * n,
+           out += out_stride) {
+    std::size_t i = 0;
+    for (; i + V::kRows <= n; i += V::kRows) {
+      V::F sum = V::zero();
+      for (int k = 0; k < top_k; ++k) {
+        if (ids[k] < 0) continue;
+        sum = V::fma(
+            V::broadcast(weights[k]), V::load_floats(y + static_cast<std::size_t>(k) * n + i), sum);
+      }
+      V::store(out + i, V::canonical(sum));
+    }
+    for (; i < n; ++i) {
+      float sum = 0.0F;
+      for (int k = 0; k < top_k; ++k) {
+        if (ids[k] >= 0)
+          sum = __builtin_fmaf(weights[k], y[static_cast<std::size_t>(k) * n + i], sum);
+      }
+      out[i] = sum != sum ? std::bit_cast<float>(std::uint32_t{0x7FC00000}) : sum;
+    }
+  }
 }

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstring>
+#include <numeric>
 
 #include "kernels/base/host_pool.h"
 #include "kernels/base/quant_dot.h"
@@ -143,127 +144,97 @@ const std::byte* open_group(const QuantView& w, int g) {
   return group;
 }
 
-// ---- activations ----
+// ---- products ----
 
-void pack_records(BlockType type,
-                  const std::int8_t* codes,
-                  const std::uint16_t* scales,
-                  std::size_t n,
-                  Q8Record* out) {
-  int offset = 0;
-  bool minimum = false;
-  bool split = false;
-  switch (type) {
-    case BlockType::kQ4_0:
-      offset = 8;
-      break;
-    case BlockType::kQ5_0:
-      offset = 16;
-      break;
-    case BlockType::kQ8_0:
-      offset = 128;
-      break;
-    case BlockType::kQ6_K:
-      split = true;
-      break;
-    default:
-      minimum = true;
-  }
-  for (std::size_t b = 0; b < n / kQ8Block; ++b) {
-    const std::int8_t* q = codes + b * kQ8Block;
-    Q8Record& r = out[b];
-    std::memcpy(r.codes, q, 32);
-    r.scale = half_to_float(scales[b]);
-    int low = 0;
-    int high = 0;
-    for (int j = 0; j < 16; ++j) low += q[j];
-    for (int j = 16; j < 32; ++j) high += q[j];
-    if (minimum) {
-      r.correction = std::bit_cast<std::uint32_t>(static_cast<float>(low + high));
-    } else if (split) {
-      r.correction = (static_cast<std::uint32_t>(low) & 0xFFFFU) | static_cast<std::uint32_t>(high)
-                                                                       << 16;
-    } else {
-      r.correction = static_cast<std::uint32_t>(-offset * (low + high));
-    }
-  }
-}
-
-// One operand of a product: activation rows in either form.
-struct Activations {
-  const Q8Record* records = nullptr;  // [rows][cols / 32] in the fast lane
-  const float* values = nullptr;      // [rows][cols] otherwise
-};
-
-// A run of activation rows and where their results go: row in_index[i] of the activations gives y + out_index[i] * stride
-// (null: i itself).
+// Activation rows of a product, by lane, and where their results go: row t to y + to[t] * stride.
 struct Run {
-  const Activations& x;
-  const std::int32_t* in_index;
-  const std::int32_t* out_index;
-  int count;
-  float* y;
-  std::size_t stride;
+  const Q8Record* const* records = nullptr;  // fast lane
+  const float* const* values = nullptr;      // exact lane and weights without codes
+  const std::int32_t* to = nullptr;
+  int count = 0;
+  float* y = nullptr;
+  std::size_t stride = 0;
+  Run from(int first, int n) const {
+    return {records != nullptr ? records + first : nullptr,
+            values != nullptr ? values + first : nullptr,
+            to + first,
+            n,
+            y,
+            stride};
+  }
 };
 
 // Rows [first, first + rows) of `w` times every activation row of the run; row `first` lands at offset 0 of a result.
 void product_rows(
     const RowKernels& kernels, const QuantView& w, bool q8, int first, int rows, const Run& run) {
-  const auto cols = static_cast<std::size_t>(w.cols);
-  const Q8Record* records[kMaxTileTokens];
-  const float* values[kMaxTileTokens];
-  float* out[kMaxTileTokens];
-  float* results[kMaxTileTokens];
-  alignas(64) float partial[kMaxTileTokens][kGroupRows];
-  const bool codes = has_codes(w.type);
+  if (!has_codes(w.type)) {
+    const auto tile = kernels.exact(w.type);
+    for (int r = 0; r < rows; ++r)
+      tile(w.row(first + r), w.cols, run.values, run.to, run.count, run.y + r, run.stride);
+    return;
+  }
   const auto fast = q8 ? kernels.fast(w.type) : nullptr;
   const auto exact = q8 ? nullptr : kernels.exact(w.type);
+  const auto multiply =
+      [&](const std::byte* group, const std::int32_t* to, float* y, std::size_t stride) {
+        if (q8) {
+          fast(group, w.cols, run.records, to, run.count, y, stride);
+        } else {
+          exact(group, w.cols, run.values, to, run.count, y, stride);
+        }
+      };
   int r = first;
   const int in_groups = w.layout == &kRows16 ? grouped_rows(w) : 0;
   if (q8 && run.count == 1 && r % kGroupRows == 0 && r < in_groups) {
     const int groups = (std::min(first + rows, in_groups) - r) / kGroupRows;
-    const std::int32_t in = run.in_index != nullptr ? run.in_index[0] : 0;
-    const std::int32_t to = run.out_index != nullptr ? run.out_index[0] : 0;
-    kernels.fast_one(w.type)(w.row(r),
-                             groups,
-                             w.cols,
-                             run.x.records + static_cast<std::size_t>(in) * (cols / kQ8Block),
-                             run.y + static_cast<std::size_t>(to) * run.stride);
+    float* y = run.y + static_cast<std::size_t>(run.to[0]) * run.stride;
+    kernels.fast_one(w.type)(w.row(r), groups, w.cols, run.records[0], y);
     r += groups * kGroupRows;
   }
   while (r < first + rows) {
-    const int skip = codes ? r % kGroupRows : 0;
-    const int take = codes ? std::min(kGroupRows - skip, first + rows - r) : 1;
-    const bool in_place = !codes || take == kGroupRows;
-    const std::byte* group = codes ? open_group(w, r / kGroupRows) : w.row(r);
-    for (int from = 0; from < run.count; from += kernels.tile_tokens) {
-      const int tile = std::min(kernels.tile_tokens, run.count - from);
-      for (int t = 0; t < tile; ++t) {
-        const auto in =
-            static_cast<std::size_t>(run.in_index != nullptr ? run.in_index[from + t] : from + t);
-        const auto to =
-            static_cast<std::size_t>(run.out_index != nullptr ? run.out_index[from + t] : from + t);
-        if (q8) {
-          records[t] = run.x.records + in * (cols / kQ8Block);
-        } else {
-          values[t] = run.x.values + in * cols;
-        }
-        results[t] = run.y + to * run.stride + static_cast<std::size_t>(r - first);
-        out[t] = in_place ? results[t] : partial[t];
-      }
-      if (q8) {
-        fast(group, w.cols, records, out, tile);
-      } else {
-        exact(group, w.cols, values, out, tile);
-      }
-      if (in_place) continue;
-      for (int t = 0; t < tile; ++t) {
-        std::memcpy(results[t], partial[t] + skip, static_cast<std::size_t>(take) * sizeof(float));
+    const int skip = r % kGroupRows;
+    const int take = std::min(kGroupRows - skip, first + rows - r);
+    const std::byte* group = open_group(w, r / kGroupRows);
+    float* y = run.y + (r - first);
+    if (take == kGroupRows) {
+      multiply(group, run.to, y, run.stride);
+    } else {
+      // All 16 rows are computed, to the side, and the wanted ones copied.
+      auto* whole = thread_scratch<float, struct PartialGroup>(static_cast<std::size_t>(run.count) *
+                                                               kGroupRows);
+      auto* to =
+          thread_scratch<std::int32_t, struct PartialPlaces>(static_cast<std::size_t>(run.count));
+      std::iota(to, to + run.count, 0);
+      multiply(group, to, whole, kGroupRows);
+      for (int t = 0; t < run.count; ++t) {
+        std::memcpy(y + static_cast<std::size_t>(run.to[t]) * run.stride,
+                    whole + t * kGroupRows + skip,
+                    static_cast<std::size_t>(take) * sizeof(float));
       }
     }
     r += take;
   }
 }
+
+// Pieces of a workspace, one behind the other.
+class Pieces {
+ public:
+  explicit Pieces(std::byte* base) : base_(base) {}
+  template <class T>
+  T* take(std::size_t n) {
+    std::byte* here = base_ == nullptr ? nullptr : base_ + at_;
+    at_ += (n * sizeof(T) + 63) / 64 * 64;
+    return reinterpret_cast<T*>(here);
+  }
+  std::size_t bytes() const { return at_; }
+
+ private:
+  std::byte* base_;
+  std::size_t at_ = 0;
+};
+
+// What packing one activation block costs, in multiplications of a product.
+constexpr double kPackMacs = 256.0;
 
 // Units a thread must have at least, so that a small call stays on the caller.
 std::size_t grain_for(double macs_a_unit, const RowKernels& kernels) {
@@ -291,36 +262,46 @@ void multiply_rows(const RowKernels& kernels,
                    HostPool* pool) {
   const auto cols = static_cast<std::size_t>(w.cols);
   const auto rows = static_cast<std::size_t>(w.rows);
-  auto* records = reinterpret_cast<Q8Record*>(workspace.data);
+  const std::size_t blocks = cols / kQ8Block;
+  const int most = std::min(tokens, kTokenPass);
+  Pieces pieces(workspace.data);
+  auto* records = pieces.take<Q8Record>(q8 ? static_cast<std::size_t>(most) * blocks : 0);
+  auto* pointers = pieces.take<const void*>(static_cast<std::size_t>(most));
+  auto* to = pieces.take<std::int32_t>(static_cast<std::size_t>(most));
+  auto** record_rows = reinterpret_cast<const Q8Record**>(pointers);
+  auto** value_rows = reinterpret_cast<const float**>(pointers);
+  std::iota(to, to + most, 0);
   for (int first = 0; first < tokens; first += kTokenPass) {
     const int count = std::min(kTokenPass, tokens - first);
     const auto from = static_cast<std::size_t>(first);
-    Activations in;
+    Run run{.to = to, .count = count, .y = nullptr, .stride = rows};
     if (q8) {
-      const std::size_t n = static_cast<std::size_t>(count) * cols;
-      parallel_for(
-          pool, n / kQ8Block, grain_for(256.0, kernels), [&](std::size_t begin, std::size_t end) {
-            pack_records(w.type,
-                         xq.codes + from * cols + begin * kQ8Block,
-                         xq.scales + from * (cols / kQ8Block) + begin,
-                         (end - begin) * kQ8Block,
-                         records + begin);
-          });
-      in.records = records;
+      parallel_for(pool,
+                   static_cast<std::size_t>(count) * blocks,
+                   grain_for(kPackMacs, kernels),
+                   [&](std::size_t begin, std::size_t end) {
+                     kernels.pack(w.type,
+                                  xq.codes + from * cols + begin * kQ8Block,
+                                  xq.scales + from * blocks + begin,
+                                  (end - begin) * kQ8Block,
+                                  records + begin);
+                   });
+      for (int t = 0; t < count; ++t)
+        record_rows[t] = records + static_cast<std::size_t>(t) * blocks;
+      run.records = record_rows;
     } else {
-      in.values = x + from * cols;
+      for (int t = 0; t < count; ++t)
+        value_rows[t] = x + (from + static_cast<std::size_t>(t)) * cols;
+      run.values = value_rows;
     }
     const std::size_t groups = (rows + kGroupRows - 1) / kGroupRows;
     const double macs = static_cast<double>(cols) * kGroupRows * count;
     parallel_for(pool, groups, grain_for(macs, kernels), [&](std::size_t begin, std::size_t end) {
       const std::size_t r = begin * kGroupRows;
       const std::size_t take = std::min(end * kGroupRows, rows) - r;
-      product_rows(kernels,
-                   w,
-                   q8,
-                   static_cast<int>(r),
-                   static_cast<int>(take),
-                   {in, nullptr, nullptr, count, y + from * rows + r, rows});
+      Run part = run;
+      part.y = y + from * rows + r;
+      product_rows(kernels, w, q8, static_cast<int>(r), static_cast<int>(take), part);
     });
   }
 }
@@ -335,50 +316,58 @@ constexpr std::size_t kSlotResultsBytes =
 
 // The workspace of one pass.
 struct ExpertPass {
-  Q8Record* x;           // [tokens][hidden / 32] when reads_q8
-  Q8Record* u_records;   // [slots][width / 32] when down_reads_q8
-  float* u;              // [slots][width] otherwise
-  std::int32_t* begin;   // [experts + 1]
-  std::int32_t* sorted;  // [slots], slot numbers of the whole call
-  std::int32_t* token;   // [slots], the sorted slots' tokens within the pass
-  std::int32_t* local;   // [slots], the sorted slots within the pass
+  Q8Record* x = nullptr;          // [tokens][hidden / 32] when reads_q8
+  Q8Record* u_records = nullptr;  // [slots][width / 32] when down_reads_q8
+  float* u = nullptr;             // [slots][width] otherwise
+  std::int32_t* begin = nullptr;  // [experts + 1]
+  std::int32_t* slot =
+      nullptr;  // [slots] by expert: first numbers of the whole call, then of the pass
+  std::int32_t* count = nullptr;  // [kRunUnits] 0, 1, 2, ..
+  const void** x_rows = nullptr;  // [slots] by expert: the token's activations
+  const void** u_rows = nullptr;  // [slots] by expert: the slot's u
+  std::size_t bytes = 0;
+
+  ExpertPass(const ExpertFfn& c, std::byte* base) {
+    const auto tokens = static_cast<std::size_t>(std::min(c.tokens, kExpertTokens));
+    const std::size_t slots = tokens * static_cast<std::size_t>(c.top_k);
+    const auto width = static_cast<std::size_t>(c.width);
+    Pieces pieces(base);
+    x = pieces.take<Q8Record>(c.reads_q8 ? tokens * static_cast<std::size_t>(c.hidden / kQ8Block)
+                                         : 0);
+    u_records = pieces.take<Q8Record>(c.down_reads_q8 ? slots * (width / kQ8Block) : 0);
+    u = pieces.take<float>(c.down_reads_q8 ? 0 : slots * width);
+    begin = pieces.take<std::int32_t>(static_cast<std::size_t>(c.experts) + 1);
+    slot = pieces.take<std::int32_t>(slots);
+    count = pieces.take<std::int32_t>(kRunUnits);
+    x_rows = pieces.take<const void*>(slots);
+    u_rows = pieces.take<const void*>(slots);
+    bytes = pieces.bytes();
+  }
+  Run x_run(const ExpertFfn& c) const {
+    Run run;
+    if (c.reads_q8) {
+      run.records = reinterpret_cast<const Q8Record* const*>(x_rows);
+    } else {
+      run.values = reinterpret_cast<const float* const*>(x_rows);
+    }
+    return run;
+  }
+  Run u_run(const ExpertFfn& c) const {
+    Run run;
+    if (c.down_reads_q8) {
+      run.records = reinterpret_cast<const Q8Record* const*>(u_rows);
+    } else {
+      run.values = reinterpret_cast<const float* const*>(u_rows);
+    }
+    return run;
+  }
 };
 
-std::size_t place(const ExpertFfn& c, std::byte* base, ExpertPass* pass) {
-  const auto tokens = static_cast<std::size_t>(std::min(c.tokens, kExpertTokens));
-  const std::size_t slots = tokens * static_cast<std::size_t>(c.top_k);
-  const auto width = static_cast<std::size_t>(c.width);
-  std::size_t at = 0;
-  const auto take = [&](std::size_t bytes) {
-    std::byte* here = base == nullptr ? nullptr : base + at;
-    at += (bytes + 63) / 64 * 64;
-    return here;
-  };
-  auto* x = take(
-      c.reads_q8 ? tokens * static_cast<std::size_t>(c.hidden / kQ8Block) * sizeof(Q8Record) : 0);
-  auto* records = take(c.down_reads_q8 ? slots * (width / kQ8Block) * sizeof(Q8Record) : 0);
-  auto* u = take(c.down_reads_q8 ? 0 : slots * width * sizeof(float));
-  auto* begin = take((static_cast<std::size_t>(c.experts) + 1) * sizeof(std::int32_t));
-  auto* sorted = take(slots * sizeof(std::int32_t));
-  auto* token = take(slots * sizeof(std::int32_t));
-  auto* local = take(slots * sizeof(std::int32_t));
-  if (pass != nullptr) {
-    *pass = {reinterpret_cast<Q8Record*>(x),
-             reinterpret_cast<Q8Record*>(records),
-             reinterpret_cast<float*>(u),
-             reinterpret_cast<std::int32_t*>(begin),
-             reinterpret_cast<std::int32_t*>(sorted),
-             reinterpret_cast<std::int32_t*>(token),
-             reinterpret_cast<std::int32_t*>(local)};
-  }
-  return at;
-}
-
-// u of rows [f, f + 32 * blocks) for the sorted slots [from, from + count) of expert e; blocks * count <= kRunUnits.
+// u of rows [f, f + 32 * blocks) for the slots [from, from + count) in the order of the experts, all of expert e;
+// blocks * count <= kRunUnits.
 void expert_step(const RowKernels& kernels,
                  const ExpertFfn& c,
                  const ExpertPass& pass,
-                 const Activations& x,
                  int e,
                  int f,
                  int blocks,
@@ -393,27 +382,37 @@ void expert_step(const RowKernels& kernels,
     std::memset(gate, 0, sizeof(gate));
     std::memset(up, 0, sizeof(up));
   }
+  Run run = pass.x_run(c);
+  if (run.records != nullptr) run.records += from;
+  if (run.values != nullptr) run.values += from;
+  run.to = pass.count;
+  run.count = count;
+  run.stride = stride;
   const auto g = c.gate_rows(e);
   const auto v = c.up_rows(e);
-  const std::int32_t* tokens = pass.token + from;
-  product_rows(
-      kernels, *g.matrix, c.reads_q8, g.first + f, rows, {x, tokens, nullptr, count, gate, stride});
-  product_rows(
-      kernels, *v.matrix, c.reads_q8, v.first + f, rows, {x, tokens, nullptr, count, up, stride});
+  run.y = gate;
+  product_rows(kernels, *g.matrix, c.reads_q8, g.first + f, rows, run);
+  run.y = up;
+  product_rows(kernels, *v.matrix, c.reads_q8, v.first + f, rows, run);
   kernels.geglu(gate, up, static_cast<std::size_t>(count) * stride, gate);
-  std::int8_t codes[kRunUnits * kUnit];
-  std::uint16_t scales[kRunUnits];
-  if (c.down_reads_q8) quantize_q8(gate, static_cast<std::size_t>(count) * stride, codes, scales);
-  for (int i = 0; i < count; ++i) {
-    const auto slot = static_cast<std::size_t>(pass.local[from + i]);
-    const std::size_t at = static_cast<std::size_t>(i) * stride;
-    if (c.down_reads_q8) {
-      const std::size_t to =
-          slot * static_cast<std::size_t>(c.width / kUnit) + static_cast<std::size_t>(f / kUnit);
-      pack_records(c.down.type, codes + at, scales + at / kUnit, stride, pass.u_records + to);
-    } else {
-      std::memcpy(pass.u + slot * static_cast<std::size_t>(c.width) + f,
-                  gate + at,
+  const auto width = static_cast<std::size_t>(c.width);
+  if (c.down_reads_q8) {
+    std::int8_t codes[kRunUnits * kUnit];
+    std::uint16_t scales[kRunUnits];
+    quantize_q8(gate, static_cast<std::size_t>(count) * stride, codes, scales);
+    for (int i = 0; i < count; ++i) {
+      const std::size_t at = static_cast<std::size_t>(i) * stride;
+      kernels.pack(c.down.type,
+                   codes + at,
+                   scales + at / kUnit,
+                   stride,
+                   pass.u_records +
+                       static_cast<std::size_t>(pass.slot[from + i]) * (width / kUnit) + f / kUnit);
+    }
+  } else {
+    for (int i = 0; i < count; ++i) {
+      std::memcpy(pass.u + static_cast<std::size_t>(pass.slot[from + i]) * width + f,
+                  gate + static_cast<std::size_t>(i) * stride,
                   static_cast<std::size_t>(rows) * sizeof(float));
     }
   }
@@ -421,86 +420,81 @@ void expert_step(const RowKernels& kernels,
 
 }  // namespace
 
-std::size_t expert_pass_bytes(const ExpertFfn& c) { return place(c, nullptr, nullptr); }
+std::size_t expert_pass_bytes(const ExpertFfn& c) { return ExpertPass(c, nullptr).bytes; }
 
 void run_expert_ffn(const RowKernels& kernels,
                     const ExpertFfn& c,
                     Workspace workspace,
                     HostPool* pool) {
-  ExpertPass pass{};
-  place(c, workspace.data, &pass);
+  const ExpertPass pass(c, workspace.data);
   const auto hidden = static_cast<std::size_t>(c.hidden);
+  const auto width = static_cast<std::size_t>(c.width);
   const auto top_k = static_cast<std::size_t>(c.top_k);
+  std::iota(pass.count, pass.count + kRunUnits, 0);
   for (int first = 0; first < c.tokens; first += kExpertTokens) {
     const int count = std::min(kExpertTokens, c.tokens - first);
     const auto from = static_cast<std::size_t>(first);
     const std::size_t slots = static_cast<std::size_t>(count) * top_k;
-    bucket_slots(c,
-                 first,
-                 count,
-                 {pass.begin, static_cast<std::size_t>(c.experts) + 1},
-                 {pass.sorted, slots});
+    bucket_slots(
+        c, first, count, {pass.begin, static_cast<std::size_t>(c.experts) + 1}, {pass.slot, slots});
     const std::int32_t filled = pass.begin[c.experts];
+    const std::size_t row = hidden / kQ8Block;
     for (std::int32_t i = 0; i < filled; ++i) {
-      pass.local[i] = pass.sorted[i] - first * c.top_k;
-      pass.token[i] = pass.local[i] / c.top_k;
+      pass.slot[i] -= first * c.top_k;
+      const auto slot = static_cast<std::size_t>(pass.slot[i]);
+      const std::size_t token = slot / top_k;
+      pass.x_rows[i] = c.reads_q8 ? static_cast<const void*>(pass.x + token * row)
+                                  : c.x + (from + token) * hidden;
+      pass.u_rows[i] = c.down_reads_q8
+                           ? static_cast<const void*>(pass.u_records + slot * (width / kQ8Block))
+                           : pass.u + slot * width;
     }
-    Activations x;
     if (c.reads_q8) {
-      const std::size_t row = hidden / kQ8Block;
       parallel_for(pool,
                    static_cast<std::size_t>(count) * row,
-                   grain_for(256.0, kernels),
+                   grain_for(kPackMacs, kernels),
                    [&](std::size_t begin, std::size_t end) {
-                     pack_records((c.fused ? c.gate_up : c.gate).type,
+                     kernels.pack((c.fused ? c.gate_up : c.gate).type,
                                   c.xq.codes + (from * row + begin) * kQ8Block,
                                   c.xq.scales + from * row + begin,
                                   (end - begin) * kQ8Block,
                                   pass.x + begin);
                    });
-      x.records = pass.x;
-    } else {
-      x.values = c.x + from * hidden;
     }
 
     // u. The steps of expert e are numbered block of f first, slot second, so that any cut leaves runs of slots.
-    const int steps = (c.width + kUnit - 1) / kUnit;
-    parallel_for(
-        pool,
-        static_cast<std::size_t>(filled) * static_cast<std::size_t>(steps),
-        grain_for(2.0 * kUnit * static_cast<double>(hidden), kernels),
-        [&](std::size_t begin, std::size_t end) {
-          for (int e = 0; e < c.experts; ++e) {
-            const std::int32_t bucket = pass.begin[e];
-            const auto n = static_cast<std::size_t>(pass.begin[e + 1] - bucket);
-            const std::size_t base =
-                static_cast<std::size_t>(bucket) * static_cast<std::size_t>(steps);
-            std::size_t at = std::max(begin, base);
-            const std::size_t stop = std::min(end, base + n * static_cast<std::size_t>(steps));
-            while (at < stop) {
-              // One slot: as many blocks of rows as there are, in the order of memory. Else one block.
-              const std::size_t f = (at - base) / n;
-              const std::size_t slot = (at - base) % n;
-              const std::size_t left = std::min(stop - at, static_cast<std::size_t>(kRunUnits));
-              const std::size_t run = n == 1 ? left : std::min(left, n - slot);
-              expert_step(kernels,
-                          c,
-                          pass,
-                          x,
-                          e,
-                          static_cast<int>(f) * kUnit,
-                          n == 1 ? static_cast<int>(run) : 1,
-                          bucket + static_cast<int>(slot),
-                          n == 1 ? 1 : static_cast<int>(run));
-              at += run;
-            }
-          }
-        });
+    const auto steps = (width + kUnit - 1) / kUnit;
+    parallel_for(pool,
+                 static_cast<std::size_t>(filled) * steps,
+                 grain_for(2.0 * kUnit * static_cast<double>(hidden), kernels),
+                 [&](std::size_t begin, std::size_t end) {
+                   for (int e = 0; e < c.experts; ++e) {
+                     const std::int32_t bucket = pass.begin[e];
+                     const auto n = static_cast<std::size_t>(pass.begin[e + 1] - bucket);
+                     const std::size_t base = static_cast<std::size_t>(bucket) * steps;
+                     std::size_t at = std::max(begin, base);
+                     const std::size_t stop = std::min(end, base + n * steps);
+                     while (at < stop) {
+                       // One slot: as many blocks of rows as there are, in the order of memory. Else one block.
+                       const std::size_t f = (at - base) / n;
+                       const std::size_t slot = (at - base) % n;
+                       const std::size_t left =
+                           std::min(stop - at, static_cast<std::size_t>(kRunUnits));
+                       const std::size_t run = n == 1 ? left : std::min(left, n - slot);
+                       expert_step(kernels,
+                                   c,
+                                   pass,
+                                   e,
+                                   static_cast<int>(f) * kUnit,
+                                   n == 1 ? static_cast<int>(run) : 1,
+                                   bucket + static_cast<int>(slot),
+                                   n == 1 ? 1 : static_cast<int>(run));
+                       at += run;
+                     }
+                   }
+                 });
 
     // out, some rows at a time: every expert's down, then the sum over the ranks.
-    Activations u;
-    u.records = pass.u_records;
-    u.values = pass.u;
     const std::size_t groups = (hidden + kGroupRows - 1) / kGroupRows;
     const std::size_t chunk =
         std::max<std::size_t>(1, kSlotResultsBytes / (slots * kGroupRows * sizeof(float)));
@@ -514,29 +508,30 @@ void run_expert_ffn(const RowKernels& kernels,
                      const std::size_t r = g * kGroupRows;
                      const std::size_t rows =
                          std::min(std::min(g + chunk, end) * kGroupRows, hidden) - r;
+                     Run run = pass.u_run(c);
+                     run.to = pass.slot;
+                     run.y = y;
+                     run.stride = rows;
                      for (int e = 0; e < c.experts; ++e) {
                        const std::int32_t bucket = pass.begin[e];
                        const std::int32_t n = pass.begin[e + 1] - bucket;
                        if (n == 0) continue;
                        const auto down = c.down_rows(e);
-                       const std::int32_t* index = pass.local + bucket;
                        product_rows(kernels,
                                     *down.matrix,
                                     c.down_reads_q8,
                                     down.first + static_cast<int>(r),
                                     static_cast<int>(rows),
-                                    {u, index, index, n, y, rows});
+                                    run.from(bucket, n));
                      }
-                     for (std::size_t t = 0; t < static_cast<std::size_t>(count); ++t) {
-                       const std::size_t slot = (from + t) * top_k;
-                       kernels.combine(c.ids + slot,
-                                       c.weights + slot,
-                                       c.top_k,
-                                       y + t * top_k * rows,
-                                       rows,
-                                       rows,
-                                       c.out + (from + t) * hidden + r);
-                     }
+                     kernels.combine(c.ids + from * top_k,
+                                     c.weights + from * top_k,
+                                     count,
+                                     c.top_k,
+                                     y,
+                                     rows,
+                                     c.out + from * hidden + r,
+                                     hidden);
                    }
                  });
   }

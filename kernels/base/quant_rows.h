@@ -39,43 +39,59 @@ struct Q8Record {
 // Tokens that a matrix product takes at a time.
 inline constexpr int kTokenPass = 512;
 
-// Workspace of a product: the activations of one pass as records; none in the exact lane.
+// Workspace of a product: for the activations of one pass, a pointer and a place each and, in the fast lane, records.
 inline std::size_t activation_bytes(int tokens, int cols, bool q8) {
-  if (!q8) return 0;
-  return static_cast<std::size_t>(std::min(tokens, kTokenPass)) *
-         static_cast<std::size_t>(cols / kQ8Block) * sizeof(Q8Record);
+  const auto rows = static_cast<std::size_t>(std::min(tokens, kTokenPass));
+  const std::size_t records = q8 ? static_cast<std::size_t>(cols / kQ8Block) * sizeof(Q8Record) : 0;
+  return rows * (records + sizeof(void*) + sizeof(std::int32_t)) + 3 * 64;
 }
 
-// What an instruction set brings. A tile is 16 rows (a group, or for weights without codes one row) times up to
-// `tile_tokens` activation rows.
+// What an instruction set brings. A tile is 16 rows (a group, or for weights without codes one row) times any number of
+// activation rows: the results of row x[t] go to y + to[t] * stride.
 struct RowKernels {
-  // x[t]: Q8Record [cols / 32]. y[t]: 16 floats.
-  using FastTile = void (*)(
-      const std::byte* group, int cols, const Q8Record* const* x, float* const* y, int tokens);
-  // x[t]: float [cols]. y[t]: 16 floats, or one where the weights have no codes (then `group` is one row of the file).
-  using ExactTile = void (*)(
-      const std::byte* group, int cols, const float* const* x, float* const* y, int tokens);
-  // The same for one activation row and `groups` groups that lie one behind the other. y: 16 floats a group.
+  // x[t]: Q8Record [cols / 32]. 16 results.
+  using FastTile = void (*)(const std::byte* group,
+                            int cols,
+                            const Q8Record* const* x,
+                            const std::int32_t* to,
+                            int tokens,
+                            float* y,
+                            std::size_t stride);
+  // x[t]: float [cols]. 16 results, or one where the weights have no codes (then `group` is one row of the file).
+  using ExactTile = void (*)(const std::byte* group,
+                             int cols,
+                             const float* const* x,
+                             const std::int32_t* to,
+                             int tokens,
+                             float* y,
+                             std::size_t stride);
+  // One activation row and `groups` groups that lie one behind the other. y: 16 floats a group.
   using FastGroups =
       void (*)(const std::byte* group, int groups, int cols, const Q8Record* x, float* y);
   FastTile (*fast)(BlockType);  // of types with codes
   FastGroups (*fast_one)(BlockType);
   ExactTile (*exact)(BlockType);
-  int tile_tokens;
-  // u[i] = gelu_fixed(gate[i]) * up[i], n a multiple of 8.
+  // Records of n activations for weights of the type.
+  void (*pack)(BlockType,
+               const std::int8_t* codes,
+               const std::uint16_t* scales,
+               std::size_t n,
+               Q8Record* out);
+  // u[i] = gelu_fixed(gate[i]) * up[i], n a multiple of 16.
   void (*geglu)(const float* gate, const float* up, std::size_t n, float* u);
-  // out[i] = fma over k in order of weights[k] and y[k * stride + i], from +0; i < n. Slots with id -1 are passed over.
+  // out[t * out_stride + i] = fma over k in order of weights[t][k] and y[(t * top_k + k) * n + i], from +0; i < n. Slots
+  // with id -1 are passed over. ids, weights: [tokens][top_k].
   void (*combine)(const std::int32_t* ids,
                   const float* weights,
+                  int tokens,
                   int top_k,
                   const float* y,
-                  std::size_t stride,
                   std::size_t n,
-                  float* out);
+                  float* out,
+                  std::size_t out_stride);
   // Multiplications below which a second thread costs more than it brings.
   double macs_worth_a_thread;
 };
-inline constexpr int kMaxTileTokens = 16;
 
 // y [tokens][w.rows] = x times w; x [tokens][w.cols], or xq when q8. Weights may be in any layout; kRows16 is fast.
 void multiply_rows(const RowKernels& kernels,

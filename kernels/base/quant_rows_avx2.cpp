@@ -1,4 +1,4 @@
-// y[t][r] = sum_c W[r][c] x[t][c] for 16 rows r and up to 16 tokens t (orders of quant_dot.h).
+// y[t][r] = sum_c W[r][c] x[t][c] for 16 rows r and the tokens t (orders of quant_dot.h).
 //
 // A lane is a row, so a chain is a register (or 8 floats of the accumulator array) and nothing is summed across lanes:
 // the order of the contract costs nothing. A group is read once for all tokens of a tile; per block and token the fast
@@ -6,6 +6,8 @@
 // multiply-adds from a few tokens on.
 #include "kernels/base/quant_rows_avx2.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -46,6 +48,13 @@ struct V {
   ASSAY_INLINE static F add(F a, F b) { return _mm256_add_ps(a, b); }
   ASSAY_INLINE static F mul(F a, F b) { return _mm256_mul_ps(a, b); }
   ASSAY_INLINE static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+  ASSAY_INLINE static F div(F a, F b) { return _mm256_div_ps(a, b); }
+  ASSAY_INLINE static I bits(F a) { return _mm256_castps_si256(a); }
+  ASSAY_INLINE static F floats(I a) { return _mm256_castsi256_ps(a); }
+  // a < b ? yes : no; a NaN is not less.
+  ASSAY_INLINE static F where_less(F a, F b, F yes, F no) {
+    return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+  }
   ASSAY_INLINE static F negative(F a) { return _mm256_xor_ps(a, _mm256_set1_ps(-0.0F)); }
   ASSAY_INLINE static F to_float(I a) { return _mm256_cvtepi32_ps(a); }
   ASSAY_INLINE static F broadcast(float v) { return _mm256_set1_ps(v); }
@@ -136,8 +145,13 @@ ASSAY_INLINE void expand(const std::uint8_t* lines,
 }
 
 template <class Format>
-ASSAY_TARGET void exact_tile(
-    const std::byte* group, int cols, const float* const* x, float* const* y, int tokens) {
+ASSAY_INLINE void exact_tile_of(const std::byte* group,
+                                int cols,
+                                const float* const* x,
+                                const std::int32_t* to,
+                                int tokens,
+                                float* y,
+                                std::size_t stride) {
   const int blocks = cols / 32;
   const auto* lines = reinterpret_cast<const std::uint8_t*>(group);
   const std::uint8_t* halves =
@@ -182,8 +196,23 @@ ASSAY_TARGET void exact_tile(
               _mm256_add_ps(_mm256_load_ps(chains[t][j]), _mm256_load_ps(chains[t][j + h])));
         }
       }
-      _mm256_storeu_ps(y[t] + 8 * part, V::canonical(_mm256_load_ps(chains[t][0])));
+      _mm256_storeu_ps(y + static_cast<std::size_t>(to[t]) * stride + 8 * part,
+                       V::canonical(_mm256_load_ps(chains[t][0])));
     }
+  }
+}
+
+template <class Format>
+ASSAY_TARGET void exact_tile(const std::byte* group,
+                             int cols,
+                             const float* const* x,
+                             const std::int32_t* to,
+                             int tokens,
+                             float* y,
+                             std::size_t stride) {
+  for (int from = 0; from < tokens; from += kTile) {
+    exact_tile_of<Format>(
+        group, cols, x + from, to + from, std::min(kTile, tokens - from), y, stride);
   }
 }
 
@@ -224,8 +253,13 @@ struct FloatBf16 {
 };
 
 template <class Value>
-ASSAY_TARGET void float_row(
-    const std::byte* row, int cols, const float* const* x, float* const* y, int tokens) {
+ASSAY_TARGET void float_row(const std::byte* row,
+                            int cols,
+                            const float* const* x,
+                            const std::int32_t* to,
+                            int tokens,
+                            float* y,
+                            std::size_t stride) {
   for (int t = 0; t < tokens; ++t) {
     const float* xt = x[t];
     __m256 c[4] = {
@@ -250,70 +284,40 @@ ASSAY_TARGET void float_row(
     for (int h = 16; h >= 1; h /= 2) {
       for (int j = 0; j < h; ++j) chain[j] += chain[j + h];
     }
-    y[t][0] = chain[0] != chain[0] ? std::bit_cast<float>(std::uint32_t{0x7FC00000}) : chain[0];
+    y[static_cast<std::size_t>(to[t]) * stride] =
+        chain[0] != chain[0] ? std::bit_cast<float>(std::uint32_t{0x7FC00000}) : chain[0];
   }
 }
 
-// gelu_fixed of fixed_math.h, operation by operation.
-ASSAY_INLINE __m256 gelu8(__m256 z) {
-  using namespace fixed_math;
-  const __m256 one = _mm256_set1_ps(1.0F);
-  const __m256 t = _mm256_fmadd_ps(_mm256_mul_ps(z, z), _mm256_set1_ps(kGeluCubic), one);
-  const __m256 x = _mm256_mul_ps(_mm256_mul_ps(z, _mm256_set1_ps(kGeluOuter)), t);
-  const __m256 magic = _mm256_set1_ps(kRound);
-  const __m256 rounded = _mm256_fmadd_ps(x, _mm256_set1_ps(kLog2E), magic);
-  const __m256 n = _mm256_sub_ps(rounded, magic);
-  const __m256 r = _mm256_fmadd_ps(
-      n, _mm256_set1_ps(-kLn2Low), _mm256_fmadd_ps(n, _mm256_set1_ps(-kLn2High), x));
-  __m256 p = _mm256_set1_ps(kExp[0]);
-#pragma GCC unroll 5
-  for (int i = 1; i < 6; ++i) p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(kExp[i]));
-  const __m256 q = _mm256_fmadd_ps(p, _mm256_mul_ps(r, r), r);
-  const __m256i exponent =
-      _mm256_add_epi32(_mm256_sub_epi32(_mm256_castps_si256(rounded),
-                                        _mm256_set1_epi32(static_cast<int>(kRoundBits))),
-                       _mm256_set1_epi32(127));
-  __m256 e =
-      _mm256_mul_ps(_mm256_add_ps(q, one), _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
-  e = _mm256_blendv_ps(
-      e, _mm256_setzero_ps(), _mm256_cmp_ps(x, _mm256_set1_ps(kExpLowest), _CMP_LT_OQ));
-  e = _mm256_blendv_ps(
-      e, _mm256_set1_ps(INFINITY), _mm256_cmp_ps(x, _mm256_set1_ps(kExpHighest), _CMP_GT_OQ));
-  return _mm256_div_ps(z, _mm256_add_ps(one, e));
-}
-
-ASSAY_TARGET void geglu(const float* gate, const float* up, std::size_t n, float* u) {
-  for (std::size_t i = 0; i < n; i += 8) {
-    _mm256_storeu_ps(u + i,
-                     _mm256_mul_ps(gelu8(_mm256_loadu_ps(gate + i)), _mm256_loadu_ps(up + i)));
-  }
-}
-
-ASSAY_TARGET void combine(const std::int32_t* ids,
-                          const float* weights,
-                          int top_k,
-                          const float* y,
-                          std::size_t stride,
-                          std::size_t n,
-                          float* out) {
-  std::size_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    __m256 sum = _mm256_setzero_ps();
-    for (int k = 0; k < top_k; ++k) {
-      if (ids[k] < 0) continue;
-      sum = _mm256_fmadd_ps(_mm256_set1_ps(weights[k]),
-                            _mm256_loadu_ps(y + static_cast<std::size_t>(k) * stride + i),
-                            sum);
+ASSAY_TARGET void pack(BlockType type,
+                       const std::int8_t* codes,
+                       const std::uint16_t* scales,
+                       std::size_t n,
+                       Q8Record* out) {
+  const int offset = type == BlockType::kQ4_0   ? FormatQ4_0::kOffset
+                     : type == BlockType::kQ5_0 ? FormatQ5_0::kOffset
+                                                : FormatQ8_0::kOffset;
+  const bool split = type == BlockType::kQ6_K;
+  const bool minimum =
+      !split && type != BlockType::kQ4_0 && type != BlockType::kQ5_0 && type != BlockType::kQ8_0;
+  for (std::size_t b = 0; b < n / kQ8Block; ++b) {
+    const __m256i q = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + b * kQ8Block));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out[b].codes), q);
+    out[b].scale = _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(scales[b])));
+    const __m256i fours =
+        _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), q), _mm256_set1_epi16(1));
+    __m256i sums = _mm256_hadd_epi32(fours, fours);
+    sums = _mm256_hadd_epi32(sums, sums);  // lane 0: elements 0..15, lane 4: 16..31
+    const int low = _mm_cvtsi128_si32(_mm256_castsi256_si128(sums));
+    const int high = _mm_cvtsi128_si32(_mm256_extracti128_si256(sums, 1));
+    if (minimum) {
+      out[b].correction = std::bit_cast<std::uint32_t>(static_cast<float>(low + high));
+    } else if (split) {
+      out[b].correction =
+          (static_cast<std::uint32_t>(low) & 0xFFFFU) | static_cast<std::uint32_t>(high) << 16;
+    } else {
+      out[b].correction = static_cast<std::uint32_t>(-offset * (low + high));
     }
-    _mm256_storeu_ps(out + i, V::canonical(sum));
-  }
-  for (; i < n; ++i) {
-    float sum = 0.0F;
-    for (int k = 0; k < top_k; ++k) {
-      if (ids[k] >= 0)
-        sum = __builtin_fmaf(weights[k], y[static_cast<std::size_t>(k) * stride + i], sum);
-    }
-    out[i] = sum != sum ? std::bit_cast<float>(std::uint32_t{0x7FC00000}) : sum;
   }
 }
 
@@ -350,7 +354,7 @@ RowKernels::ExactTile exact(BlockType type) {
 const RowKernels kRowKernelsAvx2 = {.fast = fast,
                                     .fast_one = fast_one,
                                     .exact = exact,
-                                    .tile_tokens = kTile,
+                                    .pack = pack,
                                     .geglu = geglu,
                                     .combine = combine,
                                     .macs_worth_a_thread = 65536.0};

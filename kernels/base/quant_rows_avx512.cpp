@@ -1,11 +1,13 @@
-// y[t][r] = sum_c W[r][c] x[t][c] in the fast lane for 16 rows r and up to 16 tokens t (order of quant_dot.h).
+// y[t][r] = sum_c W[r][c] x[t][c] in the fast lane for 16 rows r and the tokens t (order of quant_dot.h).
 //
 // A lane is a row and a vector holds the whole group. Per block and token: 8 vpdpbusd, each with a broadcast of 4
 // activation codes as its memory operand, then one fma into the block's chain. Codes stay unsigned; what the format's
 // offset adds is taken away by the record's correction, exactly, in int32. Bound by memory for one token.
 #include "kernels/base/quant_rows_avx512.h"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 // g++ 12 takes the deliberately undefined pass-through operand inside its AVX-512 header for a mistake (GCC bug 105593).
@@ -15,6 +17,7 @@
 #endif
 #include <immintrin.h>
 
+#include "kernels/base/fixed_math.h"
 #include "kernels/base/quant_rows_avx2.h"
 
 #define ASSAY_TARGET \
@@ -51,6 +54,13 @@ struct V {
   ASSAY_INLINE static F add(F a, F b) { return _mm512_add_ps(a, b); }
   ASSAY_INLINE static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
   ASSAY_INLINE static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  ASSAY_INLINE static F div(F a, F b) { return _mm512_div_ps(a, b); }
+  ASSAY_INLINE static I bits(F a) { return _mm512_castps_si512(a); }
+  ASSAY_INLINE static F floats(I a) { return _mm512_castsi512_ps(a); }
+  // a < b ? yes : no; a NaN is not less.
+  ASSAY_INLINE static F where_less(F a, F b, F yes, F no) {
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes);
+  }
   ASSAY_INLINE static F negative(F a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.0F)); }
   ASSAY_INLINE static F to_float(I a) { return _mm512_cvtepi32_ps(a); }
   ASSAY_INLINE static F broadcast(float v) { return _mm512_set1_ps(v); }
@@ -90,17 +100,12 @@ constexpr int kTile = 8;
 #include "kernels/base/quant_formats_simd.h"
 
 RowKernels::ExactTile exact(BlockType type) { return kRowKernelsAvx2.exact(type); }
-void geglu(const float* gate, const float* up, std::size_t n, float* u) {
-  kRowKernelsAvx2.geglu(gate, up, n, u);
-}
-void combine(const std::int32_t* ids,
-             const float* weights,
-             int top_k,
-             const float* y,
-             std::size_t stride,
-             std::size_t n,
-             float* out) {
-  kRowKernelsAvx2.combine(ids, weights, top_k, y, stride, n, out);
+void pack(BlockType type,
+          const std::int8_t* codes,
+          const std::uint16_t* scales,
+          std::size_t n,
+          Q8Record* out) {
+  kRowKernelsAvx2.pack(type, codes, scales, n, out);
 }
 
 }  // namespace
@@ -108,7 +113,7 @@ void combine(const std::int32_t* ids,
 const RowKernels kRowKernelsAvx512Vnni = {.fast = fast,
                                           .fast_one = fast_one,
                                           .exact = exact,
-                                          .tile_tokens = kTile,
+                                          .pack = pack,
                                           .geglu = geglu,
                                           .combine = combine,
                                           .macs_worth_a_thread = 65536.0};

@@ -160,7 +160,7 @@ TEST(RowKernels, GegluEqualsTheScalarOneInEveryByte) {
   }
   for (int i = -4000; i < 4000; ++i) gate.push_back(static_cast<float>(i) * 0.0031F);
   for (const float v : {0.0F, -0.0F, INFINITY, -INFINITY, std::nanf("")}) gate.push_back(v);
-  while (gate.size() % 8 != 0) gate.push_back(1.0F);
+  while (gate.size() % 16 != 0) gate.push_back(1.0F);
   std::vector<float> up(gate.size());
   Rng rng(5);
   for (auto& v : up) v = static_cast<float>(rng.normal());
@@ -192,7 +192,7 @@ TEST(RowKernels, CombineAddsInRankOrderAndPassesOverEmptySlots) {
   }
   for (const RowKernels* k : kernel_sets()) {
     std::vector<float> out(kRows, -1.0F);
-    k->combine(ids, weights, 4, y.data(), kRows, kRows, out.data());
+    k->combine(ids, weights, 1, 4, y.data(), kRows, out.data(), kRows);
     for (const float v : out)
       EXPECT_EQ(v, 0.0F);  // the 1 was lost in the large value before that went away
   }
