@@ -5,7 +5,8 @@
 
 namespace assay::lanes_avx512 {
 #define ASSAY_LANES ASSAY_TARGET_AVX512
-#include "kernels/base/attend_lanes.inc"
 #include "kernels/base/math_lanes.inc"
+// Second: it uses exp_lanes. The comment keeps the formatter from sorting the two.
+#include "kernels/base/attend_lanes.inc"
 #undef ASSAY_LANES
 }  // namespace assay::lanes_avx512
