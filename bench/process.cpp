@@ -335,7 +335,7 @@ class ProcessArm final : public Arm {
     for (;;) {
       const auto at = buffer_.find('\n');
       if (at != std::string::npos) {
-        const std::string line = buffer_.substr(0, at);
+        std::string line = buffer_.substr(0, at);
         buffer_.erase(0, at + 1);
         return line;
       }
@@ -506,7 +506,7 @@ std::string judge(FreshProblem& fresh,
   std::vector<std::vector<std::byte>> stock;
   if (runs_here(op.find("stock"))) stock = run_here(op.find("stock"));
   if (info.exactness == Exactness::kSelection && !stock.empty()) {
-    if (const auto wrong = same_bytes(stock, true); !wrong.empty()) return wrong;
+    if (auto wrong = same_bytes(stock, true); !wrong.empty()) return wrong;
   }
   fresh.freshen(content_seed);
   const auto reference = problem.reference_of(self, Backend::kHost);

@@ -112,7 +112,7 @@ std::vector<std::string> ab_faults(const json& record) {
 }
 
 std::string subject_of(const json& record) {
-  const std::string schema = record.at("schema");
+  std::string schema = record.at("schema");
   if (schema == "abg-result") {
     const json& plan = record.at("plan").at("body");
     return plan.at("op").get<std::string>() + "/" + plan.at("b").get<std::string>() + " " +

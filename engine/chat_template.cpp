@@ -584,7 +584,7 @@ class CallParser {
     const std::size_t brace = text_.find('{', at_);
     if (brace == std::string_view::npos || brace == at_) return fail("a name and '{' expected");
     out.name = std::string(text_.substr(at_, brace - at_));
-    if (out.name.find("<") != std::string::npos) return fail("a name and '{' expected");
+    if (out.name.find('<') != std::string::npos) return fail("a name and '{' expected");
     at_ = brace;
     auto arguments = value(0);
     if (!arguments) return std::nullopt;
@@ -802,7 +802,7 @@ ChatMessage chat_message_from_json(const nlohmann::json& message, std::size_t in
       if (const json* a = member(*f, "arguments"); a != nullptr && a->is_string()) {
         // JSON in a string, as OpenAI's API writes it; anything else stays text.
         json parsed = json::parse(a->get_ref<const std::string&>(), nullptr, false);
-        call.arguments = parsed.is_object() ? std::move(parsed) : *a;
+        call.arguments = parsed.is_object() ? parsed : *a;
       } else if (a != nullptr && (a->is_object() || a->is_null())) {
         call.arguments = *a;
       } else if (a != nullptr) {

@@ -113,13 +113,13 @@ struct Buffers {
     Carver c(base);
     const std::size_t t = z(tokens);
     const auto activation = [&](Carver& from, int width) {
-      Activation a;
-      a.x = from.take<float>(t * z(width));
+      Activation made;
+      made.x = from.take<float>(t * z(width));
       if (fast) {
-        a.codes = from.take<std::int8_t>(t * z(width));
-        a.scales = from.take<std::uint16_t>(t * z(width) / kQ8Block + 1);
+        made.codes = from.take<std::int8_t>(t * z(width));
+        made.scales = from.take<std::uint16_t>(t * z(width) / kQ8Block + 1);
       }
-      return a;
+      return made;
     };
     Buffers out;
     out.x = c.take<float>(t * z(w.hidden));
@@ -410,10 +410,11 @@ struct Session::State {
     // Without a V projection V comes from the raw K: before its norm and its rotation.
     const Column v = w.has_v ? column(w.qkv, b.qkv, w.q_width() + w.kv_width()) : k;
     const std::size_t half = z(hd / 2);
-    const auto [cosine, sine] = angles();
+    const auto angle =
+        angles();  // not a structured binding: clang does not let a lambda capture one
     each_token([&](std::size_t t) {
-      const float* c = cosine + t * half;
-      const float* s = sine + t * half;
+      const float* c = angle.first + t * half;
+      const float* s = angle.second + t * half;
       for (int h = 0; h < w.heads; ++h) {
         float* to = b.q + (t * z(w.heads) + z(h)) * z(hd);
         pointwise::rms_norm(q.row(t) + z(h) * z(hd), w.q_norm, hd, w.eps, to);

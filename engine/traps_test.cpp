@@ -43,7 +43,7 @@ class EditedModel {
   using Edit = std::function<void(std::span<std::byte>)>;
   explicit EditedModel(const std::map<std::string, Edit>& edits)
       : path_(testing::TempDir() + "/traps_" + std::to_string(::getpid()) + "_" +
-              std::to_string(made_++) + ".gguf") {
+              std::to_string(made++) + ".gguf") {
     std::string bytes = read_file(kModel);
     const GgufFile file = GgufFile::open(kModel);
     for (const auto& [name, edit] : edits) {
@@ -77,7 +77,7 @@ class EditedModel {
   }
 
  private:
-  static inline int made_ = 0;
+  static inline int made = 0;
   std::string path_;
 };
 

@@ -459,10 +459,15 @@ class Changer {
     parts().pairs.insert(copy_.pairs.begin() + at, base_.pairs[i]);
     written("key " + base_.pairs[i].key + " occurs twice");
   }
+  // One byte becomes another.
+  void flip(std::string& name) {
+    char& c = name[rng_.below(name.size())];
+    c = static_cast<char>(static_cast<unsigned char>(c) ^ (1 + rng_.below(255)));
+  }
   void key_renamed() {
     const std::size_t i = needed_key();
     std::string& key = parts().pairs[i].key;
-    key[rng_.below(key.size())] ^= static_cast<char>(1 + rng_.below(255));
+    flip(key);
     written("key " + base_.pairs[i].key + " is renamed");
   }
 
@@ -614,7 +619,7 @@ class Changer {
     if (rng_.below(4) == 0) {
       t.name = rng_.below(2) == 0 ? std::string() : std::string(64 + rng_.below(1000), 'n');
     } else {
-      t.name[rng_.below(t.name.size())] ^= static_cast<char>(1 + rng_.below(255));
+      flip(t.name);
     }
     written("tensor " + old + " is renamed");
   }

@@ -41,7 +41,7 @@ int run_child(const std::vector<std::string>& command, bool quiet) {
 std::string find_script(const std::string& name) {
   namespace fs = std::filesystem;
   std::error_code error;
-  for (fs::path start :
+  for (const fs::path& start :
        {fs::read_symlink("/proc/self/exe", error).parent_path(), fs::current_path(error)}) {
     for (fs::path dir = start; !dir.empty(); dir = dir.parent_path()) {
       if (fs::exists(dir / "scripts" / name, error)) return (dir / "scripts" / name).string();
