@@ -160,11 +160,12 @@ TEST(Blocks, UnpackedCodesGiveTheDequantisedValues) {
       BlockCodes c;
       unpack_codes(type, row.data(), b, c);
       for (std::size_t j = 0; j < 32; ++j) {
+        const std::size_t half = j / 16;
         const double want =
-            static_cast<double>(half_to_float(c.d)) * c.multiplier[j / 16] * c.code[j] +
+            static_cast<double>(half_to_float(c.d)) * c.multiplier[half] * c.code[j] +
             static_cast<double>(half_to_float(c.m)) * c.minimum_multiplier;
         const double size =
-            std::fabs(static_cast<double>(half_to_float(c.d)) * c.multiplier[j / 16] * c.code[j]);
+            std::fabs(static_cast<double>(half_to_float(c.d)) * c.multiplier[half] * c.code[j]);
         ASSERT_NEAR(values[32 * b + j], want, 1e-6 * (size + std::fabs(want)))
             << to_string(type) << ' ' << b << ' ' << j;
       }

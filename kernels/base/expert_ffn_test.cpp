@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -122,7 +123,10 @@ TEST_P(ExpertFfnParts, ScalarRunEqualsTheSumOfItsPartsInEveryByte) {
             weights[t * kTopK + k], product(c.down, expert * kHidden + r, u, uq, ud), want[r]);
       }
     }
-    ASSERT_EQ(std::memcmp(want.data(), &out[t * kHidden], sizeof(float) * kHidden), 0)
+    ASSERT_EQ(std::memcmp(std::as_bytes(std::span(want)).data(),
+                          std::as_bytes(std::span(out)).data() + sizeof(float) * t * kHidden,
+                          sizeof(float) * kHidden),
+              0)
         << "token " << t;
   }
 }

@@ -89,15 +89,13 @@ __attribute__((target("fma"))) float dot_fast_fma(BlockType type,
                                                   const std::uint16_t* scales) {
   return dot_fast_body(type, row, n, codes, scales);
 }
-const bool kHasFma = [] {
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("fma") != 0;
-}();
+// Reads a table that the C runtime fills before any constructor runs.
+bool has_fma() { return __builtin_cpu_supports("fma") != 0; }
 
 }  // namespace
 
 float dot_exact(const float* w, const float* x, std::size_t n) {
-  return kHasFma ? dot_exact_fma(w, x, n) : dot_exact_body(w, x, n);
+  return has_fma() ? dot_exact_fma(w, x, n) : dot_exact_body(w, x, n);
 }
 
 float dot_fast(BlockType type,
@@ -105,8 +103,8 @@ float dot_fast(BlockType type,
                std::size_t n,
                const std::int8_t* codes,
                const std::uint16_t* scales) {
-  return kHasFma ? dot_fast_fma(type, row, n, codes, scales)
-                 : dot_fast_body(type, row, n, codes, scales);
+  return has_fma() ? dot_fast_fma(type, row, n, codes, scales)
+                   : dot_fast_body(type, row, n, codes, scales);
 }
 
 double reference_dot_exact(const float* w, const float* x, std::size_t n) {

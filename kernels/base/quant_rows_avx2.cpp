@@ -97,7 +97,7 @@ struct V {
 
 constexpr int kTile = 8;
 
-#include "kernels/base/quant_formats_simd.h"
+#include "kernels/base/quant_formats_simd.inc"
 
 // Blocks whose values are expanded before the tokens walk over them: 4 KB of floats, and the chains are loaded and
 // stored once a strip.
