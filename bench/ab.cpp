@@ -133,6 +133,10 @@ class Sitting {
         s.run["status"] = "discarded";
         s.run["code"] = "HOST_SUSPENDED";
       }
+      if (failed && s.run["status"] == "ok") {  // its samples end where the other arm did
+        s.run["status"] = "discarded";
+        s.run["code"] = kPartnerFailed;
+      }
       store(s);
     }
     if (failed) over_ = true;

@@ -205,6 +205,10 @@ Findings find_faults(const json& record,
     if (seen.insert(text).second) list.push_back(text);
   };
   const char code_b = code_a == 'X' ? 'Y' : 'X';
+  std::set<int> failed_pairs;
+  for (const Start& s : starts) {
+    if (s.status == "failed") failed_pairs.insert(s.pair);
+  }
   std::size_t index = 0;
   for (const json& run : record.at("runs")) {
     const Start& s = starts[index];
@@ -214,8 +218,9 @@ Findings find_faults(const json& record,
     auto& wrong = is_b ? out.reject : out.invalid;
     const std::string who = is_b ? "B" : "A";
     if (s.status == "discarded") {
-      ++discarded;
       const std::string code = run.at("code").is_null() ? "" : run.at("code").get<std::string>();
+      if (code == kPartnerFailed && failed_pairs.count(s.pair) != 0) continue;
+      ++discarded;
       if (std::find(plan.discard_codes.begin(), plan.discard_codes.end(), code) ==
           plan.discard_codes.end()) {
         add(out.invalid,

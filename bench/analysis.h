@@ -11,6 +11,8 @@ namespace assay {
 // `record` needs plan, arms, parity, runs and aa_pool. Returns {"analysis": .., "aa": .., "verdict": ..}; the same bits
 // wherever it runs. InputError naming the run when the runs do not fit the plan.
 nlohmann::json analyse(const nlohmann::json& record);
+// The code of a run that was intact when the other arm of its pair failed: set aside, held against nobody.
+inline constexpr const char* kPartnerFailed = "PARTNER_FAILED";
 
 // Wall time less the time one thread waited for a core; wall time for more threads, whose waits overlap with each other's work.
 // Never less than the CPU time used.

@@ -256,6 +256,30 @@ TEST(Verdict, ALateDiscardCodeIsInvalid) {
   EXPECT_NE(v.at("reasons").dump().find("LOOKED_SLOW"), std::string::npos);
 }
 
+TEST(Verdict, AnArmThatFailsMidwayIsHeldAgainstThatArmAlone) {
+  json record = small_record();
+  json& runs = record["runs"];
+  const std::string b = record.at("plan").at("body").at("b");
+  json& last = runs[runs.size() - 1];
+  json& before = runs[runs.size() - 2];
+  const bool last_is_b = last.at("switch_proof").at("seen_in_process") == b;
+  json& failed = last_is_b ? last : before;
+  json& partner = last_is_b ? before : last;
+  ASSERT_EQ(failed.at("switch_proof").at("seen_in_process"), b);
+  failed["status"] = "failed";
+  failed["code"] = "GARBAGE";
+  partner["status"] = "discarded";
+  partner["code"] = kPartnerFailed;
+  for (json* run : {&failed, &partner}) (*run)["samples"] = json::object();
+  const json v = analysed(record);
+  EXPECT_EQ(v.at("word"), "REJECT") << v;
+  EXPECT_EQ(v.at("reasons").dump().find(kPartnerFailed), std::string::npos) << v;
+  // The same words without a failed partner are an excuse.
+  failed["status"] = "discarded";
+  failed["code"] = "HOST_SUSPENDED";
+  EXPECT_EQ(analysed(record).at("word"), "INVALID");
+}
+
 TEST(Verdict, MissingPairsAreInvalid) {
   json record = small_record();
   const int last = record["runs"].back()["pair"];
