@@ -82,6 +82,25 @@ TEST(Golden, WhatIsKnownOfRealRoutingHoldsOnTheCut) {
   EXPECT_LT(f.adjacent_share, 0.7);
 }
 
+TEST(Golden, TheShippedCaptureIsWholeAndItsPoliciesRank) {
+  const std::string path = std::string(ASSAY_SOURCE_DIR) + "/traces/tiny-capture.mrt";
+  TraceReader reader(path);
+  reader.verify_crc();
+  EXPECT_TRUE(reader.info().sealed);
+  Sequence all({path}, {});
+  EXPECT_EQ(all.steps(), 6035U);
+  EXPECT_EQ(all.conversations().size(), 10U);
+  EXPECT_TRUE(all.has_weights());
+  Sequence held_out({path}, {.split = Split::kHeldOut});
+  EXPECT_EQ(held_out.conversations().size(), 3U);
+  std::vector<RunSpec> specs;
+  for (const char* policy : {"belady", "successor", "decay32", "lru"})
+    specs.push_back({parse_policy(policy), Mode::kGroup, Partition::kGlobal, 384});
+  const auto results = run_policies(all, nullptr, specs, 0);
+  for (std::size_t i = 1; i < results.size(); ++i)
+    EXPECT_LT(results[i - 1].misses, results[i].misses) << specs[i].describe();
+}
+
 TEST(Golden, DigitsOnTheWholeTrace) {
   const std::string path = std::string(ASSAY_SOURCE_DIR) + "/../shared/traces/tiny-gemma4-docs.mrt";
   if (!std::ifstream(path)) GTEST_SKIP() << path << " is not here";

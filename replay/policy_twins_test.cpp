@@ -45,6 +45,7 @@ struct Twin {
   const Future* future = nullptr;
   Objects uses_counted;  // for the pinned set: every access, any order
   std::uint32_t objects = 0;
+  std::uint32_t experts = 0;  // a layer
 
   struct Outcome {
     bool hit = false;
@@ -406,6 +407,83 @@ struct PinnedTwin : Twin {
   }
 };
 
+// Arithmetic in the order that successor.h states, member by member; state by (layer, expert).
+struct SuccessorTwin : Twin {
+  std::vector<float> rules = {0.7F, 1.1F, 0.005F, 0.9F, 0.1F, 0.3F, 0.4F, 0.05F};
+  using Key = std::pair<std::uint32_t, std::uint32_t>;
+  std::map<std::uint32_t, std::map<Key, float>> follow;  // layer -> (who, who comes after)
+  std::map<std::uint32_t, std::vector<float>> value;     // layer -> [experts]
+  std::map<std::uint32_t, std::vector<std::vector<float>>> frequency;  // layer -> [4][experts]
+  std::map<std::uint32_t, Objects> before;
+  std::map<std::uint32_t, float> scale;
+  std::set<std::uint32_t> resident;
+  std::uint64_t last_step = ~std::uint64_t{0};
+
+  float first_scale(std::uint32_t layer) const {
+    return std::pow(rules[1], -static_cast<float>(layer) / static_cast<float>(objects / experts));
+  }
+  std::vector<Outcome> group(const Objects& m, std::uint64_t step, std::uint64_t) override {
+    for (std::uint32_t l = 0; scale.size() < objects / experts; ++l) {
+      scale[l] = first_scale(l);
+      value[l].assign(experts, 0.0F);
+      frequency[l].assign(4, std::vector<float>(experts, 0.0F));
+    }
+    if (step != last_step) {
+      for (auto& [unused, x] : scale) x *= rules[1];
+    }
+    last_step = step;
+    const std::uint32_t layer = m[0] / experts;
+    scale[layer] = first_scale(layer);
+    std::vector<float> now(experts);
+    std::vector<float> error(experts);
+    for (std::uint32_t j = 0; j < experts; ++j) {
+      const bool used = has(m, layer * experts + j);
+      for (std::size_t i = 0; i < 4; ++i) {
+        const float keep = std::exp2(-1.0F / std::vector<float>{2, 8, 32, 256}[i]);
+        float& f = frequency[layer][i][j];
+        f *= keep;
+        if (used) f += 1.0F - keep;
+        now[j] += rules[4 + i] * f;
+      }
+      float w = 1.0F;
+      for (const auto o : m) {
+        now[j] += w * follow[layer][{o % experts, j}];
+        w *= rules[3];
+      }
+      error[j] = -value[layer][j] + rules[0] * now[j];
+      if (used) error[j] += 1.0F - rules[0];
+      error[j] = std::min(1.0F, std::max(-1.0F, error[j]));
+      float rate = rules[2];
+      for (const auto e : before[layer]) {
+        follow[layer][{e, j}] += rate * error[j];
+        rate *= rules[3];
+      }
+    }
+    value[layer] = now;
+    before[layer].clear();
+    for (const auto o : m) before[layer].push_back(o % experts);
+
+    std::vector<Outcome> out(m.size());
+    for (std::size_t r = 0; r < m.size(); ++r) out[r].hit = resident.contains(m[r]);
+    for (std::size_t r = 0; r < m.size(); ++r) {
+      if (out[r].hit) continue;
+      out[r].admitted = true;
+      if (resident.size() == capacity) {
+        float lowest = 0.0F;
+        for (const auto o : resident) {
+          const float x = value[o / experts][o % experts] * scale[o / experts];
+          if (has(m, o) || (out[r].victim != kNone && !(x < lowest))) continue;
+          lowest = x;
+          out[r].victim = o;
+        }
+        resident.erase(out[r].victim);
+      }
+      resident.insert(m[r]);
+    }
+    return out;
+  }
+};
+
 using MakeTwin = std::function<std::unique_ptr<Twin>()>;
 template <class T, class F>
 MakeTwin twin(F&& set) {
@@ -436,6 +514,12 @@ const std::map<std::string, MakeTwin>& twins() {
       {"belady:0", twin<BeladyTwin>([](auto& t) { t.horizon = 0; })},
       {"belady:2", twin<BeladyTwin>([](auto& t) { t.horizon = 2; })},
       {"belady:9", twin<BeladyTwin>([](auto& t) { t.horizon = 9; })},
+      {"successor:0.7:1.1:0.05:0.9:0.1:0.3:0.4:0.05", twin<SuccessorTwin>([](auto& t) {
+         t.rules = {0.7F, 1.1F, 0.05F, 0.9F, 0.1F, 0.3F, 0.4F, 0.05F};
+       })},
+      {"successor:0.5:0.9:0.3:1:0:0.5:0:0.2", twin<SuccessorTwin>([](auto& t) {
+         t.rules = {0.5F, 0.9F, 0.3F, 1, 0, 0.5F, 0, 0.2F};
+       })},
       {"static-hindsight", twin<PinnedTwin>([](auto&) {})},
       {"static-train", twin<PinnedTwin>([](auto&) {})},
       {"forecast:9:1:1", twin<BeladyTwin>([](auto& t) { t.horizon = 9; })},
@@ -467,6 +551,7 @@ std::vector<Event> twin_events(const std::string& name,
     ts[c]->capacity = capacity;
     ts[c]->future = &futures[c];
     ts[c]->objects = size;
+    ts[c]->experts = experts;
   }
   for (const auto o : counted.objects)
     ts[per_layer ? o / experts : 0]->uses_counted.push_back(per_layer ? o % experts : o);
@@ -633,7 +718,11 @@ TEST(PolicyTable, RefusesUnknownNamesAndBadParametersNamingTheValidForms) {
                            "belady:-1",
                            "belady:1:2",
                            "forecast:8:0:1",
-                           "forecast:8:1.5:1"}) {
+                           "forecast:8:1.5:1",
+                           "successor:1",
+                           "successor:0.7:1.1:0.05:0.9:0.1:0.3:0.4:x",
+                           "successor:0.7:1.1:0.05:0.9:0.1:0.3:0.4:nan",
+                           "successor:0.7:3:0.05:0.9:0.1:0.3:0.4:0"}) {
     EXPECT_THROW(static_cast<void>(parse_policy(name)), UserError) << name;
   }
   try {
