@@ -9,6 +9,7 @@
 
 #include "engine/main/command.h"
 #include "engine/main/model_options.h"
+#include "engine/main/shadow_options.h"
 #include "kernels/base/blocks.h"
 #include "kernels/base/build_id.h"
 #include "kernels/base/error.h"
@@ -155,6 +156,7 @@ int run(int argc, char** argv) {
   std::string out;
   std::string json_path;
   bool decode = false;
+  ShadowOptions shadow_options;
   app.add_option(
          "--text-file",
          text_file,
@@ -163,6 +165,7 @@ int run(int argc, char** argv) {
       ->required();
   app.add_option("--out", out, "the trace (.mrt)")->type_name("FILE")->required();
   app.add_flag("--decode", decode, "feed token by token, recorded as decode steps");
+  add_shadow_options(app, shadow_options);
   add_model_options(app, options);
   app.add_option("--json", json_path, "write {steps, conversations, ..}, - is stdout")
       ->type_name("PATH");
@@ -186,7 +189,11 @@ int run(int argc, char** argv) {
 
   Session session(*model);
   SessionHooks hooks;
-  hooks.routed = [&](const RoutedChunk& c) { recorder.routed(c); };
+  Shadow shadow(shadow_options, *model);
+  hooks.routed = [&](const RoutedChunk& c) {
+    recorder.routed(c);
+    if (shadow.on()) shadow.routed(c);
+  };
   session.set_hooks(hooks);
   Progress progress("capture", texts.size());
   std::size_t held_out = 0;
@@ -213,6 +220,7 @@ int run(int argc, char** argv) {
     progress.update(i + 1);
   }
   writer.seal();
+  shadow.close();
   log_armed(*model);
   write_json(json_path,
              nlohmann::json{{"schema", "assay-capture"},
@@ -225,11 +233,13 @@ int run(int argc, char** argv) {
                             {"top_k", config.experts_used},
                             {"numerics", to_string(model->numerics())},
                             {"phase", decode ? "decode" : "prefill"},
+                            {"shadow", shadow.json()},
                             {"armed", armed_json(*model)}}
                  .dump());
   if (json_path != "-") {
     std::cout << out << ": " << writer.steps() << " steps of " << texts.size() << " conversations ("
-              << held_out << " held out), " << format.geometry.describe() << '\n';
+              << held_out << " held out), " << format.geometry.describe() << '\n'
+              << shadow.text();
   }
   return 0;
 }

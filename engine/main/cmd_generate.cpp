@@ -9,6 +9,7 @@
 #include "engine/chat_template.h"
 #include "engine/main/command.h"
 #include "engine/main/model_options.h"
+#include "engine/main/shadow_options.h"
 #include "engine/sampler.h"
 #include "kernels/base/error.h"
 #include "kernels/base/program.h"
@@ -26,6 +27,7 @@ double per_second(std::size_t tokens, double ms) {
 
 struct Options {
   ModelOptions model;
+  ShadowOptions shadow;
   std::optional<std::string> prompt;
   std::optional<std::string> chat;
   std::optional<std::string> ids;
@@ -64,6 +66,7 @@ Options parse(int argc, char** argv) {
       ->type_name("N")
       ->excludes(greedy)
       ->capture_default_str();
+  add_shadow_options(app, o.shadow);
   add_model_options(app, o.model);
   app.add_option("--json", o.json_path, "write {ids, text, stop, timings, armed}, - is stdout")
       ->type_name("PATH");
@@ -94,6 +97,8 @@ int run(int argc, char** argv) {
 
   const bool stream = o.json_path != "-";
   Session session(*model);
+  Shadow shadow(o.shadow, *model);
+  if (shadow.on()) session.set_hooks({.routed = [&](const RoutedChunk& c) { shadow.routed(c); }});
   StreamingDecoder decoder(tokenizer);
   std::string text;
   const auto emit = [&](const std::string& piece) {
@@ -125,6 +130,8 @@ int run(int argc, char** argv) {
   emit(decoder.finish());
   const double decode_ms = ms_since(decode_started);
   if (stream) std::cout << '\n';
+  shadow.close();
+  std::cerr << shadow.text();
   if (stop == "context") {
     std::cerr << "stopped: the context of " << model->context() << " tokens is full (--ctx)\n";
   }
@@ -146,6 +153,7 @@ int run(int argc, char** argv) {
                               {"decode_ms", decode_ms},
                               {"decode_steps", steps},
                               {"decode_tokens_per_s", per_second(steps, decode_ms)}}},
+                            {"shadow", shadow.json()},
                             {"armed", armed_json(*model)}}
                  .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   return 0;
