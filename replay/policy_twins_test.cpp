@@ -429,7 +429,7 @@ struct SuccessorTwin : Twin {
       frequency[l].assign(4, std::vector<float>(experts, 0.0F));
     }
     if (step != last_step) {
-      for (auto& [unused, x] : scale) x *= rules[1];
+      for (auto& [unused, x] : scale) x = std::clamp(x * rules[1], 0x1p-20F, 0x1p20F);
     }
     last_step = step;
     const std::uint32_t layer = m[0] / experts;
@@ -516,6 +516,9 @@ const std::map<std::string, MakeTwin>& twins() {
       {"belady:9", twin<BeladyTwin>([](auto& t) { t.horizon = 9; })},
       {"successor:0.7:1.1:0.05:0.9:0.1:0.3:0.4:0.05", twin<SuccessorTwin>([](auto& t) {
          t.rules = {0.7F, 1.1F, 0.05F, 0.9F, 0.1F, 0.3F, 0.4F, 0.05F};
+       })},
+      {"successor:0.9:2:0.5:0.5:0.3:0:0:0.4", twin<SuccessorTwin>([](auto& t) {
+         t.rules = {0.9F, 2, 0.5F, 0.5F, 0.3F, 0, 0, 0.4F};
        })},
       {"successor:0.5:0.9:0.3:1:0:0.5:0:0.2", twin<SuccessorTwin>([](auto& t) {
          t.rules = {0.5F, 0.9F, 0.3F, 1, 0, 0.5F, 0, 0.2F};

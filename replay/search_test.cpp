@@ -3,9 +3,13 @@
 #include <cmath>
 #include <set>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
+#include "kernels/base/record.h"
+#include "kernels/expert_policy/successor.h"
 #include "replay/testing.h"
 #include "traces/edit.h"
 
@@ -14,6 +18,20 @@ namespace {
 
 const std::string kCapture = std::string(ASSAY_SOURCE_DIR) + "/traces/tiny-capture.mrt";
 const SearchOptions kSmall{.slots = {192, 384}, .candidates = 24, .screen_steps = 300, .seed = 3};
+
+// The rules of the policy `successor` as the name that the search gives them.
+std::string shipped_successor() {
+  const auto& r = expert_policy::kSuccessorRules;
+  return fmt::format("successor:{:.3g}:{:.3g}:{:.3g}:{:.3g}:{:.3g}:{:.3g}:{:.3g}:{:.3g}",
+                     r.discount,
+                     r.carry,
+                     r.rate,
+                     r.rank_step,
+                     r.share[0],
+                     r.share[1],
+                     r.share[2],
+                     r.share[3]);
+}
 
 TEST(Search, IsSeededAndPublishesEveryCandidateOnce) {
   const SearchResult a = search_policies({kCapture}, kSmall);
@@ -82,6 +100,27 @@ TEST(Search, RefusesWhatItCannotSearch) {
   SearchOptions all = kSmall;
   all.slots = {768};  // everything fits: no gap
   EXPECT_THROW(search_policies({kCapture}, all), UserError);
+}
+
+// Whatever lies in results/ must hold together, and the newest record on the longest trace is the policy `successor`.
+TEST(Search, StoredRecordsFitTheirSchemaAndNameTheShippedPolicy) {
+  int seen = 0;
+  for (const auto& path : record_files(std::string(ASSAY_SOURCE_DIR) + "/results")) {
+    if (!path.ends_with("/search.jsonl")) continue;
+    for (const auto& r : read_records(path)) {
+      ++seen;
+      EXPECT_FALSE(r.at("scratch")) << path;
+      EXPECT_EQ(r.at("winner"), r.at("finalists")[0].at("policy")) << path;
+      std::set<std::string> names;
+      for (const auto& c : r.at("screened")) names.insert(c.at("policy"));
+      EXPECT_EQ(names.size(), r.at("candidates")) << path;
+      for (const auto& f : r.at("finalists")) EXPECT_TRUE(names.contains(f.at("policy"))) << path;
+      const std::string winner = r.at("winner");
+      EXPECT_EQ(parse_policy(winner).name, winner);
+      EXPECT_EQ(shipped_successor(), winner) << path << ": kSuccessorRules are not its winner";
+    }
+  }
+  EXPECT_GT(seen, 0);
 }
 
 }  // namespace

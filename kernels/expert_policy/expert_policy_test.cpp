@@ -8,6 +8,7 @@
 #include "kernels/expert_policy/decay.h"
 #include "kernels/expert_policy/lru.h"
 #include "kernels/expert_policy/op.h"
+#include "kernels/expert_policy/successor.h"
 
 namespace assay {
 namespace {
@@ -206,6 +207,64 @@ TEST(Decay, MovingTheOriginOfTimeChangesNoDecision) {
     for (std::uint64_t t = 0; t < 3000; ++t) {
       const auto o = static_cast<std::uint32_t>(std::min(rng.below(12), rng.below(12)));
       ASSERT_EQ(use(near, o, t), use(far, o, t + shift)) << "step " << t << ", shift " << shift;
+    }
+  }
+}
+
+// Rules by hand: frequency alone, so that the expected order can be seen.
+TEST(ExpertPolicy, SuccessorEvictsTheLowestExpectedUseAndFavoursTheLayerWhoseTurnIsNear) {
+  expert_policy::SuccessorRules rules;
+  rules.discount = 0.5F;
+  rules.share = {0.0F, 0.0F, 1.0F, 0.0F};
+  expert_policy::Successor p(2, 1, 4, rules);
+  EXPECT_EQ(use(p, 0, 0), kNone);
+  EXPECT_EQ(use(p, 0, 1), kNone);
+  EXPECT_EQ(use(p, 1, 2), kNone);
+  EXPECT_EQ(use(p, 2, 3), 1U) << "one use against two";
+  EXPECT_EQ(use(p, 3, 4), 2U);
+  // Equal use in two layers: with carry above 1 the layer just served is the one that pays.
+  rules.carry = 1.5F;
+  expert_policy::Successor q(2, 2, 2, rules);
+  EXPECT_EQ(use(q, 0, 0), kNone);
+  EXPECT_EQ(use(q, 2, 0), kNone);
+  EXPECT_EQ(use(q, 1, 1), 0U);
+}
+
+// 0, 1, 2, 3, 0, .. through two slots: the optimum hits every third access, which only who knows the order can do.
+TEST(ExpertPolicy, SuccessorLearnsWhoFollowsWhom) {
+  const auto misses = [](float rate) {
+    expert_policy::SuccessorRules rules;
+    rules.discount = 0.5F;
+    rules.rate = rate;
+    expert_policy::Successor p(2, 1, 4, rules);
+    int count = 0;
+    for (std::uint64_t step = 0; step < 700; ++step) {
+      const bool missed = use(p, static_cast<std::uint32_t>(step % 4), step) != kNone;
+      if (step >= 400 && missed) ++count;
+    }
+    return count;
+  };
+  EXPECT_EQ(misses(0.2F), 200);
+  EXPECT_GT(misses(0.0F), 220);
+}
+
+TEST(ExpertPolicy, SuccessorStandsALayerThatIsNeverServedAgain) {
+  expert_policy::SuccessorRules rules = expert_policy::kSuccessorRules;
+  for (const float carry : {0.5F, 2.0F}) {
+    rules.carry = carry;
+    expert_policy::Successor p(3, 2, 4, rules);
+    std::set<std::uint32_t> resident;
+    for (std::uint64_t step = 0; step < 3000; ++step) {
+      const std::uint32_t object = step < 2 ? 4 + static_cast<std::uint32_t>(step)
+                                            : static_cast<std::uint32_t>(step * 7 % 5 % 4);
+      const bool hit = resident.contains(object);
+      const std::uint32_t victim = use(p, object, step);
+      if (hit) continue;
+      if (victim != kNone) {
+        ASSERT_EQ(resident.erase(victim), 1U) << "step " << step;
+      }
+      resident.insert(object);
+      ASSERT_LE(resident.size(), 3U);
     }
   }
 }

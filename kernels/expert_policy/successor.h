@@ -10,7 +10,7 @@
 //   follow[e][j] += rate * w_r * error[j]                                         e: the members of the step before, by rank
 // The victim is the resident expert with the lowest value * scale(layer). Every new step multiplies the scales of all layers by
 // `carry` and serving a layer sets its scale back to carry^(-layer / layers): a layer whose turn is near is worth more than one
-// just served. Ties go to the lower layer, then the lower expert. Work: some 64 multiply-adds an access at 64 experts a layer.
+// just served (scales stay within 2^-20 .. 2^20). Ties go to the lower layer, then the lower expert. Work: some 64 multiply-adds an access at 64 experts a layer.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -58,6 +58,7 @@ class Successor {
       keep_[i] = std::exp2(-1.0F / SuccessorRules::kHalfLives[i]);
     }
     for (std::uint32_t l = 0; l < layers; ++l) {
+      rows_[l].members.reserve(experts);
       rows_[l].served_scale =
           std::pow(rules.carry, -static_cast<float>(l) / static_cast<float>(layers));
       rows_[l].scale = rows_[l].served_scale;
@@ -68,7 +69,8 @@ class Successor {
   std::uint32_t lookup_and_admit(const Group& g, Sink&& sink) {
     if (g.size == 0) return 0;
     if (g.step != step_) {
-      for (auto& row : rows_) row.scale *= rules_.carry;
+      for (auto& row : rows_)
+        row.scale = std::clamp(row.scale * rules_.carry, kLeastScale, 1.0F / kLeastScale);
       step_ = g.step;
     }
     const std::uint32_t layer = g.objects[0] / experts_;
@@ -102,6 +104,7 @@ class Successor {
  private:
   static constexpr std::uint32_t kBlock =
       16;  // floats; a constant count lets the compiler use vectors
+  static constexpr float kLeastScale = 0x1p-20F;  // a layer that is never served must not overflow
   static constexpr float kFar = std::numeric_limits<float>::infinity();
 
   struct Row {
@@ -211,8 +214,8 @@ class Successor {
   std::uint64_t step_ = ~std::uint64_t{0};
 };
 
-// The winner of `assay search` on recorded routing (results/replay); the variant and the policy `successor` use it.
+// The winner of `assay search` on recorded routing (successor.md); the variant and the policy `successor` use it.
 inline constexpr SuccessorRules kSuccessorRules = {
-    0.7F, 1.1F, 0.005F, 0.9F, {0.1F, 0.3F, 0.4F, 0.05F}};
+    0.774F, 1.58F, 0.0289F, 0.827F, {0.096F, 0.00941F, 0.263F, 0.0F}};
 
 }  // namespace assay::expert_policy
