@@ -86,7 +86,11 @@ class RowMinima {
       for (std::uint32_t i = 0; i < kLane; ++i)
         low[i] = keys[b + i] < low[i] ? keys[b + i] : low[i];
     }
-    return *std::min_element(low.begin(), low.end());
+    for (std::uint32_t half = kLane / 2; half != 0; half /= 2) {
+      for (std::uint32_t i = 0; i < half; ++i)
+        low[i] = low[i + half] < low[i] ? low[i + half] : low[i];
+    }
+    return low[0];
   }
 
   std::uint32_t row_;
@@ -111,6 +115,7 @@ class Decay {
   template <class Sink>
   std::uint32_t lookup_and_admit(const Group& g, Sink&& sink) {
     begin_step(g.step);
+    if (g.size == 1) return access(g, sink);
     MissSet missing;
     std::uint32_t misses = 0;
     for (std::uint32_t r = 0; r < g.size; ++r) {
@@ -145,6 +150,23 @@ class Decay {
     std::uint64_t stamp = 0;  // order of the last use; 0 never
   };
   static constexpr double kRebaseHalfLives = 512.0;
+
+  // A group of one: the textbook's access.
+  template <class Sink>
+  std::uint32_t access(const Group& g, Sink&& sink) {
+    const std::uint32_t o = g.objects[0];
+    const bool resident = recency_.contains(o);
+    if (resident) {
+      take_off(o);
+      sink.hit(0);
+    } else {
+      release();
+      sink.admit(0, take_slot());
+    }
+    recency_.push_newest(o);
+    use_[o] = {use_[o].score + weight_, g.step, ++stamp_};
+    return resident ? 0 : 1;
+  }
 
   void begin_step(std::uint64_t step) {
     if (step == step_ && weight_ != 0.0) return;
