@@ -13,31 +13,38 @@ namespace {
 
 // ---- LRU stack of at most 255 objects: every object's rank, one byte each ----
 //
-// A use of x moves every more recent object one down: rank[y] += rank[y] < rank[x]; rank[x] = 0. All of it is a handful of
-// 16-byte compares and subtractions. Writing rank[x] as a byte would stall the next 16-byte load, so the mask does it.
+// A use of x moves every more recent object one down: rank[y] += rank[y] < rank[x]; rank[x] = 0. The members of a group are
+// distinct, so the group's uses are one sweep: rank[y] += the members that were below y, whatever their order. The members'
+// own ranks are written as bytes last; the next 16-byte load of them is a group away, when no store is in flight.
 template <std::size_t kBytes>
 class RankBytes {
  public:
   explicit RankBytes(std::uint32_t) { std::fill(std::begin(rank_), std::end(rank_), kUnseen); }
-  // 1 for the most recent object, 0 for one never used.
-  std::uint32_t distance(std::uint32_t o) const { return static_cast<std::uint8_t>(rank_[o] + 1); }
-  void touch(std::uint32_t o) {
-    const std::uint8_t r = rank_[o];
-    if (r == kUnseen) {
-      for (auto& x : rank_) x = static_cast<std::uint8_t>(x + (x != kUnseen ? 1 : 0));
-      rank_[o] = 0;
-      return;
+  // Counts the distances of all members: before the group, or with `in_turn` each after those before it. at: null or
+  // [objects + 1], 1 is the most recent object, 0 one never used.
+  void group(const std::uint32_t* objects, std::uint32_t size, bool in_turn, std::uint64_t* at) {
+    std::uint8_t ranks[255];
+    for (std::uint32_t i = 0; i < size; ++i) ranks[i] = rank_[objects[i]];
+    if (at != nullptr) {
+      for (std::uint32_t i = 0; i < size; ++i) {
+        std::uint32_t passed = 0;  // members that came on top in the meantime
+        for (std::uint32_t j = 0; in_turn && j < i; ++j) passed += ranks[j] > ranks[i] ? 1 : 0;
+        ++at[ranks[i] == kUnseen ? 0 : ranks[i] + 1 + passed];
+      }
     }
     using Bytes = std::uint8_t __attribute__((vector_size(16)));
-    const Bytes limit = Bytes{} + r;
-    for (std::size_t i = 0; i < kBytes; i += 16) {
+    Bytes limits[255];
+    for (std::uint32_t i = 0; i < size; ++i) limits[i] = Bytes{} + ranks[i];
+    for (std::size_t b = 0; b < kBytes; b += 16) {
       Bytes v;
-      std::memcpy(&v, rank_ + i, 16);
-      const Bytes below = reinterpret_cast<Bytes>(v < limit);  // 0xFF, that is -1, where true
-      const Bytes other = reinterpret_cast<Bytes>(v != limit);
-      v = (v - below) & other;
-      std::memcpy(rank_ + i, &v, 16);
+      std::memcpy(&v, rank_ + b, 16);
+      const Bytes before = v;
+      for (std::uint32_t i = 0; i < size; ++i)
+        v -= reinterpret_cast<Bytes>(before < limits[i]);  // 0xFF, that is -1, where true
+      std::memcpy(rank_ + b, &v, 16);
     }
+    for (std::uint32_t i = 0; i < size; ++i)
+      rank_[objects[i]] = static_cast<std::uint8_t>(size - 1 - i);
   }
 
  private:
@@ -48,7 +55,7 @@ class RankBytes {
 // ---- LRU stack of any number of objects: last uses as bits on a time line ----
 //
 // The distance of x is the number of objects used at or after x's last use: set bits above its own, counted as a partial word,
-// whole words of the same block and whole blocks. When the line is full the bits are moved together.
+// whole words of the same block and all later blocks. When the line is full the bits are moved together.
 class TimeLine {
  public:
   explicit TimeLine(std::uint32_t objects)
@@ -56,38 +63,77 @@ class TimeLine {
         at_(objects, kUnseen),
         bits_(slots_ / 64, 0),
         words_(slots_ / 64, 0),
-        blocks_((slots_ + kBlock - 1) / kBlock, 0),
+        later_(slots_ / kBlock, 0),
         owner_(slots_) {}
 
   std::uint32_t distance(std::uint32_t o) const {
     const std::uint32_t p = at_[o];
     if (p == kUnseen) return 0;
-    const std::size_t w = p / 64;
-    const std::size_t b = p / kBlock;
-    auto n = static_cast<std::uint32_t>(std::popcount(bits_[w] >> (p % 64)));
-    const std::size_t word_end = (b + 1) * (kBlock / 64);
-    for (std::size_t i = w + 1; i < word_end; ++i) n += words_[i];
-    const std::size_t last = now_ == 0 ? 0 : (now_ - 1) / kBlock;
-    for (std::size_t i = b + 1; i <= last; ++i) n += blocks_[i];
-    return n;
+    return set_bits(bits_[p / 64] >> (p % 64)) + words_after(p / 64) + later_[p / kBlock];
   }
   void touch(std::uint32_t o) {
     if (now_ == slots_) compact();
-    if (at_[o] != kUnseen) flip(at_[o], -1);
-    at_[o] = static_cast<std::uint32_t>(now_);
-    owner_[now_] = o;
-    flip(static_cast<std::uint32_t>(now_), 1);
+    const auto now = static_cast<std::uint32_t>(now_);
+    std::uint32_t from = 0;
+    if (at_[o] != kUnseen) {
+      from = at_[o] / kBlock;
+      flip(at_[o], -1);
+    }
+    // Blocks from there to the present one see one more use behind them. All blocks are looked at, for a loop of a length
+    // that nobody can predict costs more.
+    using Blocks = std::uint32_t __attribute__((vector_size(16)));
+    const Blocks first = Blocks{} + from;
+    const Blocks present = Blocks{} + now / static_cast<std::uint32_t>(kBlock);
+    Blocks number = {0, 1, 2, 3};
+    for (std::size_t b = 0; b < later_.size(); b += 4, number += 4) {
+      Blocks v;
+      std::memcpy(&v, later_.data() + b, 16);
+      v -= reinterpret_cast<Blocks>(number >= first) & reinterpret_cast<Blocks>(number < present);
+      std::memcpy(later_.data() + b, &v, 16);
+    }
+    at_[o] = now;
+    owner_[now] = o;
+    flip(now, 1);
     ++now_;
+  }
+  void group(const std::uint32_t* objects, std::uint32_t size, bool in_turn, std::uint64_t* at) {
+    if (!in_turn && at != nullptr) {
+      for (std::uint32_t i = 0; i < size; ++i) ++at[distance(objects[i])];
+    }
+    for (std::uint32_t i = 0; i < size; ++i) {
+      if (in_turn && at != nullptr) ++at[distance(objects[i])];
+      touch(objects[i]);
+    }
   }
 
  private:
   static constexpr std::uint32_t kUnseen = 0xFFFFFFFFU;
   static constexpr std::size_t kBlock = 1024;  // slots a block: 16 words
 
+  // Without the processor's own instruction, which not every x86-64 has: a call to the library would cost more.
+  static std::uint32_t set_bits(std::uint64_t x) {
+    x -= (x >> 1) & 0x5555555555555555U;
+    x = (x & 0x3333333333333333U) + ((x >> 2) & 0x3333333333333333U);
+    x = (x + (x >> 4)) & 0x0F0F0F0F0F0F0F0FU;
+    return static_cast<std::uint32_t>((x * 0x0101010101010101U) >> 56);
+  }
+  // Set bits of the words behind w in its block: sixteen counts of at most 64, added in 16-bit lanes.
+  std::uint32_t words_after(std::size_t w) const {
+    constexpr std::uint64_t kLow = 0x00FF00FF00FF00FFU;
+    std::uint64_t half[2];
+    std::memcpy(half, words_.data() + w / 16 * 16, 16);
+    const std::size_t at = w % 16;
+    // Shifted twice, because a shift by all 64 bits is not defined.
+    const std::uint64_t above = (~std::uint64_t{0} << (at % 8 * 8)) << 8;
+    half[at / 8] &= above;
+    if (at >= 8) half[0] = 0;
+    const std::uint64_t sum =
+        (half[0] & kLow) + ((half[0] >> 8) & kLow) + (half[1] & kLow) + ((half[1] >> 8) & kLow);
+    return static_cast<std::uint32_t>((sum * 0x0001000100010001U) >> 48);
+  }
   void flip(std::uint32_t p, int by) {
     bits_[p / 64] ^= std::uint64_t{1} << (p % 64);
     words_[p / 64] = static_cast<std::uint8_t>(words_[p / 64] + by);
-    blocks_[p / kBlock] = static_cast<std::uint32_t>(static_cast<int>(blocks_[p / kBlock]) + by);
   }
   void compact() {
     std::uint32_t n = 0;
@@ -100,18 +146,21 @@ class TimeLine {
     }
     std::fill(bits_.begin(), bits_.end(), std::uint64_t{0});
     std::fill(words_.begin(), words_.end(), std::uint8_t{0});
-    std::fill(blocks_.begin(), blocks_.end(), 0U);
     for (std::uint32_t p = 0; p < n; ++p) flip(p, 1);
+    for (std::size_t b = 0; b < later_.size(); ++b) {
+      const auto end = static_cast<std::uint32_t>((b + 1) * kBlock);
+      later_[b] = n > end ? n - end : 0;
+    }
     now_ = n;
   }
 
   std::uint64_t slots_;
   std::uint64_t now_ = 0;
-  std::vector<std::uint32_t> at_;      // [objects] slot of the last use
-  std::vector<std::uint64_t> bits_;    // [slots / 64]
-  std::vector<std::uint8_t> words_;    // [slots / 64] set bits of each word
-  std::vector<std::uint32_t> blocks_;  // set bits of each block of 1,024 slots
-  std::vector<std::uint32_t> owner_;   // [slots]
+  std::vector<std::uint32_t> at_;     // [objects] slot of the last use
+  std::vector<std::uint64_t> bits_;   // [slots / 64]
+  std::vector<std::uint8_t> words_;   // [slots / 64] set bits of each word
+  std::vector<std::uint32_t> later_;  // [slots / 1024] set bits behind each block
+  std::vector<std::uint32_t> owner_;  // [slots]
 };
 
 // Cuts a block into groups of one cache each: f(cache, objects in the cache's numbering, size, first index, counted).
@@ -164,20 +213,8 @@ class LruPass final : public CurvePass {
                        std::uint32_t,
                        bool counted,
                        std::size_t) {
-                     Stack& stack = stacks_[cache];
-                     std::uint64_t* at = counts_[cache].at.data();
-                     if (plain) {
-                       for (std::uint32_t i = 0; i < size; ++i) {
-                         if (counted) ++at[stack.distance(objects[i])];
-                         stack.touch(objects[i]);
-                       }
-                       return;
-                     }
-                     // A group looks all its members up before any of them moves.
-                     if (counted) {
-                       for (std::uint32_t i = 0; i < size; ++i) ++at[stack.distance(objects[i])];
-                     }
-                     for (std::uint32_t i = 0; i < size; ++i) stack.touch(objects[i]);
+                     std::uint64_t* at = counted ? counts_[cache].at.data() : nullptr;
+                     stacks_[cache].group(objects, size, plain, at);
                    });
   }
   const std::vector<DistanceCounts>& counts() const override { return counts_; }

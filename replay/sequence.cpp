@@ -1,34 +1,15 @@
 #include "replay/sequence.h"
 
 #include <algorithm>
-#include <cstdlib>
-
-#include <unistd.h>
 
 #include "kernels/base/error.h"
 #include "replay/spill.h"
+#include "replay/temporary_path.h"
 #include "traces/convert.h"
 #include "traces/flat.h"
 
 namespace assay::replay {
 namespace {
-
-// A place for a converted input; the name goes away at once, the open reader keeps the bytes.
-class TemporaryPath {
- public:
-  TemporaryPath() : path_("/tmp/assay-trace-XXXXXX") {
-    const int fd = ::mkstemp(path_.data());
-    if (fd < 0) throw Error(Exit::kCheckFailed, "cannot create a temporary file under /tmp");
-    ::close(fd);
-  }
-  ~TemporaryPath() { ::unlink(path_.c_str()); }
-  TemporaryPath(const TemporaryPath&) = delete;
-  TemporaryPath& operator=(const TemporaryPath&) = delete;
-  const std::string& get() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 TraceReader open_structured(const std::string& path, TraceKind kind) {
   if (kind == TraceKind::kMrt) return TraceReader(path);

@@ -7,82 +7,97 @@
 // the exact power 2^-512 and therefore changes no comparison.
 #pragma once
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "kernels/expert_policy/group.h"
 
 namespace assay::expert_policy {
 
-// Resident objects by (key, stamp), smallest first, under keys that only grow between two looks at an object. An entry is
-// refreshed when it reaches the top, so a use costs nothing here; every resident object has exactly one live entry, in the
-// heap or set aside.
-class LazyMinHeap {
+// Some of the objects, each with a (key, stamp); the smallest can be found. Objects lie in rows about as long as there are
+// rows, and every row knows its smallest: a change costs nothing unless it takes that one away, which costs one look at the row.
+// On a few thousand objects that beats a heap, whose every level is a branch nobody can predict.
+class RowMinima {
  public:
-  struct Entry {
-    double key;
-    std::uint64_t stamp;
-    std::uint32_t object;
-    bool operator<(const Entry& o) const { return key != o.key ? key < o.key : stamp < o.stamp; }
-  };
-  LazyMinHeap(std::uint32_t objects, std::uint32_t capacity) : live_(objects, 0) {
-    heap_.reserve(2 * std::size_t{capacity} + 64);
-  }
+  explicit RowMinima(std::uint32_t objects)
+      : row_(std::bit_ceil(
+            std::max(kLane, static_cast<std::uint32_t>(std::sqrt(static_cast<double>(objects)))))),
+        keys_((std::size_t{objects} + row_ - 1) / row_ * row_, kOut),
+        stamps_(keys_.size(), 0),
+        least_((keys_.size() / row_ + kLane - 1) / kLane * kLane, kNone),
+        least_keys_(least_.size(), kOut) {}
 
-  void insert(const Entry& e) {
-    if (heap_.size() == heap_.capacity()) drop_dead();
-    live_[e.object] = e.stamp;
-    heap_.push_back(e);
-    sift_up(heap_.size() - 1);
+  // key: finite; stamp: another one for every object.
+  void insert(std::uint32_t o, double key, std::uint64_t stamp) {
+    keys_[o] = key;
+    stamps_[o] = stamp;
+    const std::uint32_t r = o / row_;
+    if (key < least_keys_[r] || (key == least_keys_[r] && stamp < stamps_[least_[r]])) {
+      least_[r] = o;
+      least_keys_[r] = key;
+    }
   }
-  // The object's entry, wherever it is, is dead from now on.
-  void forget(std::uint32_t object) { live_[object] = 0; }
-  bool alive(const Entry& e) const { return live_[e.object] == e.stamp; }
-  bool empty() const { return heap_.empty(); }
-  const Entry& top() const { return heap_[0]; }
-  void pop() {
-    heap_[0] = heap_.back();
-    heap_.pop_back();
-    if (!heap_.empty()) sift_down(0);
+  void remove(std::uint32_t o) {
+    keys_[o] = kOut;
+    const std::uint32_t r = o / row_;
+    if (least_[r] != o) return;
+    const double* keys = keys_.data() + std::size_t{r} * row_;
+    least_keys_[r] = smallest(keys, row_);
+    least_[r] = kNone;
+    if (least_keys_[r] == kOut) return;
+    for (std::uint32_t i = 0; i < row_; ++i) {
+      if (keys[i] == least_keys_[r] &&
+          (least_[r] == kNone || stamps_[r * row_ + i] < stamps_[least_[r]]))
+        least_[r] = r * row_ + i;
+    }
   }
-  // The top entry with its object's present key, which is not smaller.
-  void refresh_top(double key, std::uint64_t stamp) {
-    heap_[0].key = key;
-    heap_[0].stamp = stamp;
-    live_[heap_[0].object] = stamp;
-    sift_down(0);
+  // kNone when there is none.
+  std::uint32_t least() const {
+    const double key = smallest(least_keys_.data(), least_keys_.size());
+    std::uint32_t found = kNone;
+    if (key == kOut) return found;
+    for (std::size_t r = 0; r < least_.size(); ++r) {
+      if (least_keys_[r] == key && (found == kNone || stamps_[least_[r]] < stamps_[found]))
+        found = least_[r];
+    }
+    return found;
   }
   void scale(double factor) {  // a power of two: the order stays
-    for (auto& e : heap_) e.key *= factor;
+    for (auto* keys : {&keys_, &least_keys_}) {
+      for (auto& k : *keys) {
+        if (k != kOut) k *= factor;
+      }
+    }
   }
 
  private:
-  void drop_dead() {
-    std::erase_if(heap_, [&](const Entry& e) { return !alive(e); });
-    for (std::size_t i = heap_.size() / 2; i-- > 0;) sift_down(i);
-  }
-  void sift_up(std::size_t i) {
-    const Entry e = heap_[i];
-    for (; i > 0; i = (i - 1) / 2) {
-      if (!(e < heap_[(i - 1) / 2])) break;
-      heap_[i] = heap_[(i - 1) / 2];
+  static constexpr double kOut = std::numeric_limits<double>::infinity();
+  static constexpr std::uint32_t kLane = 8;  // a constant count lets the compiler use vectors
+
+  // size: a multiple of kLane.
+  static double smallest(const double* keys, std::size_t size) {
+    std::array<double, kLane> low;
+    low.fill(kOut);
+    for (std::size_t b = 0; b < size; b += kLane) {
+      for (std::uint32_t i = 0; i < kLane; ++i)
+        low[i] = keys[b + i] < low[i] ? keys[b + i] : low[i];
     }
-    heap_[i] = e;
-  }
-  void sift_down(std::size_t i) {
-    const Entry e = heap_[i];
-    const std::size_t n = heap_.size();
-    for (std::size_t c = 2 * i + 1; c < n; c = 2 * i + 1) {
-      if (c + 1 < n && heap_[c + 1] < heap_[c]) ++c;
-      if (!(heap_[c] < e)) break;
-      heap_[i] = heap_[c];
-      i = c;
+    for (std::uint32_t half = kLane / 2; half != 0; half /= 2) {
+      for (std::uint32_t i = 0; i < half; ++i)
+        low[i] = low[i + half] < low[i] ? low[i + half] : low[i];
     }
-    heap_[i] = e;
+    return low[0];
   }
-  std::vector<Entry> heap_;
-  std::vector<std::uint64_t> live_;  // [objects] stamp of the live entry, 0 none
+
+  std::uint32_t row_;
+  std::vector<double> keys_;           // [objects], padded; kOut: not in
+  std::vector<std::uint64_t> stamps_;  // [objects], padded
+  std::vector<std::uint32_t> least_;   // [rows] object or kNone
+  std::vector<double> least_keys_;     // [rows] its key or kOut
 };
 
 class Decay {
@@ -91,7 +106,7 @@ class Decay {
   // among such objects the least recently used goes. Ties of the score go to the least recently used as well.
   Decay(std::uint32_t objects, std::uint32_t capacity, double half_life, std::uint64_t guard)
       : recency_(objects),
-        heap_(objects, capacity),
+        released_(objects),
         use_(objects),
         free_(capacity),
         half_life_(half_life),
@@ -100,6 +115,7 @@ class Decay {
   template <class Sink>
   std::uint32_t lookup_and_admit(const Group& g, Sink&& sink) {
     begin_step(g.step);
+    if (g.size == 1) return access(g, sink);
     MissSet missing;
     std::uint32_t misses = 0;
     for (std::uint32_t r = 0; r < g.size; ++r) {
@@ -109,7 +125,7 @@ class Decay {
       u.step = g.step;
       if (recency_.contains(o)) {
         // A member is off the list while its group is served: the list then holds the candidates only.
-        recency_.remove(o);
+        take_off(o);
         sink.hit(r);
       } else {
         missing.add(r);
@@ -117,11 +133,8 @@ class Decay {
       }
     }
     if (misses != 0) {
+      release();
       missing.for_each([&](std::uint32_t r) { sink.admit(r, take_slot()); });
-      missing.for_each([&](std::uint32_t r) {
-        const std::uint32_t o = g.objects[r];
-        heap_.insert({use_[o].score, stamp_ + r + 1, o});
-      });
     }
     for (std::uint32_t r = 0; r < g.size; ++r) {
       recency_.push_newest(g.objects[r]);
@@ -138,68 +151,71 @@ class Decay {
   };
   static constexpr double kRebaseHalfLives = 512.0;
 
+  // A group of one: the textbook's access.
+  template <class Sink>
+  std::uint32_t access(const Group& g, Sink&& sink) {
+    const std::uint32_t o = g.objects[0];
+    const bool resident = recency_.contains(o);
+    if (resident) {
+      take_off(o);
+      sink.hit(0);
+    } else {
+      release();
+      sink.admit(0, take_slot());
+    }
+    recency_.push_newest(o);
+    use_[o] = {use_[o].score + weight_, g.step, ++stamp_};
+    return resident ? 0 : 1;
+  }
+
   void begin_step(std::uint64_t step) {
-    const bool same = step == step_ && weight_ != 0.0;
-    if (same && guard_ != 0) return;  // what is set aside is guarded until the step ends
-    if (!same) {
-      step_ = step;
-      const double periods =
-          std::floor((static_cast<double>(step) - base_) / half_life_ / kRebaseHalfLives);
-      if (periods >= 1.0) rebase(periods);
-      weight_ = std::exp2((static_cast<double>(step) - base_) / half_life_);
-    }
-    for (const auto& e : aside_) {
-      if (heap_.alive(e)) heap_.insert(e);
-    }
-    aside_.clear();
+    if (step == step_ && weight_ != 0.0) return;
+    step_ = step;
+    const double periods =
+        std::floor((static_cast<double>(step) - base_) / half_life_ / kRebaseHalfLives);
+    if (periods >= 1.0) rebase(periods);
+    weight_ = std::exp2((static_cast<double>(step) - base_) / half_life_);
   }
   void rebase(double periods) {
     base_ += periods * kRebaseHalfLives * half_life_;
     const double factor =
         std::exp2(-kRebaseHalfLives * std::min(periods, 4.0));  // 2^-2048 is zero already
     for (auto& u : use_) u.score *= factor;
-    for (auto& e : aside_) e.key *= factor;
-    heap_.scale(factor);
+    released_.scale(factor);
   }
   bool guarded(std::uint32_t o) const { return step_ - use_[o].step < guard_; }
+
+  // Candidates whose guard has run out may be displaced by their score: the list is in order of use, so they are the next
+  // ones on it.
+  void release() {
+    std::uint32_t o =
+        newest_released_ == kNone ? recency_.oldest() : recency_.newer(newest_released_);
+    for (; o != kNone && !guarded(o); o = recency_.newer(o)) {
+      released_.insert(o, use_[o].score, use_[o].stamp);
+      newest_released_ = o;
+    }
+  }
+  void take_off(std::uint32_t o) {
+    if (o == newest_released_) newest_released_ = recency_.older(o);
+    released_.remove(o);
+    recency_.remove(o);
+  }
 
   std::uint32_t take_slot() {
     if (free_ != 0) {
       --free_;
       return kNone;
     }
-    // The least recently used candidate is guarded only when every candidate is.
-    std::uint32_t victim = recency_.oldest();
-    if (!guarded(victim)) victim = lowest_unguarded();
-    heap_.forget(victim);
-    recency_.remove(victim);
+    // Nothing released: every candidate is guarded, and the least recently used one goes.
+    const std::uint32_t victim = newest_released_ == kNone ? recency_.oldest() : released_.least();
+    take_off(victim);
     return victim;
   }
 
-  // Some candidate is known to be unguarded.
-  std::uint32_t lowest_unguarded() {
-    for (;;) {
-      const LazyMinHeap::Entry e = heap_.top();
-      const Use& u = use_[e.object];
-      if (!heap_.alive(e)) {
-        heap_.pop();
-      } else if (guarded(e.object) ||
-                 !recency_.contains(e.object)) {  // not contained: a member of this group
-        aside_.push_back(e);
-        heap_.pop();
-      } else if (e.stamp != u.stamp) {
-        heap_.refresh_top(u.score, u.stamp);
-      } else {
-        return e.object;
-      }
-    }
-  }
-
-  RecencyList recency_;
-  LazyMinHeap heap_;
+  RecencyList recency_;  // residents
+  RowMinima released_;   // the unguarded ones among them
+  std::uint32_t newest_released_ = kNone;
   std::vector<Use> use_;  // [objects]
-  std::vector<LazyMinHeap::Entry>
-      aside_;  // guarded objects met while seeking a victim in this step
   std::uint32_t free_;
   double half_life_;
   std::uint64_t guard_;

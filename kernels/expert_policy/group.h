@@ -62,6 +62,10 @@ class RecencyList {
   std::uint32_t newer(std::uint32_t o) const {
     return nodes_[o].newer == sentinel_ ? kNone : nodes_[o].newer;
   }
+  // The next less recent object, or kNone before the first.
+  std::uint32_t older(std::uint32_t o) const {
+    return nodes_[o].older == sentinel_ ? kNone : nodes_[o].older;
+  }
   void remove(std::uint32_t o) {
     const Node n = nodes_[o];
     nodes_[n.newer].older = n.older;
