@@ -1,16 +1,23 @@
-// The reference run's numbers for the shipped model (engine/testdata/golden, written by scripts/convert_golden.py), for
-// tests only.
+// The reference run's numbers for the shipped model (engine/testdata/golden, written by scripts/convert_golden.py) and
+// what the tests of both lanes do with them. For tests only.
 #pragma once
 #include <cstring>
-#include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "engine/forward.h"
+#include "kernels/base/measure.h"
+#include "kernels/base/op_info.h"
 #include "kernels/base/program.h"
 
 namespace assay {
+
+inline const std::string kShippedModel =
+    ASSAY_SOURCE_DIR "/engine/models/tiny-gemma4-moe-q4_0.gguf";
+inline constexpr int kGoldenSequences = 4;
 
 class Golden {
  public:
@@ -45,5 +52,51 @@ class Golden {
   nlohmann::json prompts_;
   std::string blob_;
 };
+
+inline const Golden& golden() {
+  static const Golden g(ASSAY_SOURCE_DIR "/engine/testdata/golden");
+  return g;
+}
+
+// Of every op the variant whose name begins with `name` (avx512 finds avx512_vnni too) and that promises stock's bits,
+// so that a suite is quick; where the CPU lacks the instructions stock serves.
+inline Selection vector_variants(const std::string& name) {
+  Selection s;
+  for (const OpInfo* op : all_ops()) {
+    Choice c;
+    for (const auto& v : op->variants) {
+      if (v.exactness == Exactness::kBitwise && v.name.rfind(name, 0) == 0) c.variant = v.name;
+    }
+    s.choices[op->name] = c;
+  }
+  return s;
+}
+
+inline double distance(std::span<const float> got, std::span<const float> want) {
+  const std::vector<double> reference(want.begin(), want.end());
+  return rel_l2(got, reference);
+}
+
+// Logits of the golden positions of sequence i, row after row; `step`: token by token.
+inline std::vector<float> logits_of(Session& session, int i, bool step = false) {
+  const auto ids = golden().ints("ids" + std::to_string(i));
+  const auto positions = golden().ints("pos" + std::to_string(i));
+  const std::set<int> wanted(positions.begin(), positions.end());
+  std::vector<float> rows;
+  const auto wants = [&](int p) { return wanted.contains(p); };
+  const auto sink = [&](int, std::span<const float> row) {
+    rows.insert(rows.end(), row.begin(), row.end());
+  };
+  if (step) {
+    for (const TokenId id : ids) session.feed({&id, 1}, wants, sink);
+  } else {
+    session.feed(ids, wants, sink);
+  }
+  return rows;
+}
+inline std::vector<float> logits_of(Model& m, int i, bool step = false) {
+  Session session(m);
+  return logits_of(session, i, step);
+}
 
 }  // namespace assay

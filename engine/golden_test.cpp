@@ -15,56 +15,10 @@
 namespace assay {
 namespace {
 
-const std::string kModel = ASSAY_SOURCE_DIR "/engine/models/tiny-gemma4-moe-q4_0.gguf";
-
-const Golden& golden() {
-  static const Golden g(ASSAY_SOURCE_DIR "/engine/testdata/golden");
-  return g;
-}
-
-// Vector variants that promise stock's bits in the exact lane, so that the suite is quick; where the CPU lacks them stock
-// serves. Stock itself is compared below.
-Selection quick() {
-  Selection s;
-  for (const OpInfo* op : all_ops()) {
-    const int avx2 = op->find("avx2");
-    Choice c;
-    if (avx2 >= 0 &&
-        op->variants[static_cast<std::size_t>(avx2)].exactness == Exactness::kBitwise) {
-      c.variant = "avx2";
-    }
-    s.choices[op->name] = c;
-  }
-  return s;
-}
-
 Model& model() {
-  static Model m(kModel, {.threads = 2, .context = 512, .selection = quick()});
+  static Model m(kShippedModel,
+                 {.threads = 2, .context = 512, .selection = vector_variants("avx2")});
   return m;
-}
-
-double distance(std::span<const float> got, std::span<const float> want) {
-  const std::vector<double> reference(want.begin(), want.end());
-  return rel_l2(got, reference);
-}
-
-// Logits of the golden positions of sequence i, row after row. chunk 1: token by token.
-std::vector<float> logits_of(Model& m, int i, bool step) {
-  const auto ids = golden().ints("ids" + std::to_string(i));
-  const auto positions = golden().ints("pos" + std::to_string(i));
-  const std::set<int> wanted(positions.begin(), positions.end());
-  std::vector<float> rows;
-  Session session(m);
-  const auto wants = [&](int p) { return wanted.contains(p); };
-  const auto sink = [&](int, std::span<const float> row) {
-    rows.insert(rows.end(), row.begin(), row.end());
-  };
-  if (step) {
-    for (const TokenId id : ids) session.feed({&id, 1}, wants, sink);
-  } else {
-    session.feed(ids, wants, sink);
-  }
-  return rows;
 }
 
 TEST(Golden, LogitsOfAllSequencesMatchInOneBatch) {
@@ -129,8 +83,12 @@ TEST(Forward, NoCutIntoChunksAndNoThreadCountChangesABit) {
   const auto all = golden().ints("ids2");
   const std::vector<TokenId> ids(all.begin(), all.begin() + 300);  // more than two windows of 128
   const auto run = [&](int chunk, int threads, KvType kv) {
-    Model m(kModel,
-            {.kv = kv, .threads = threads, .context = 300, .chunk = chunk, .selection = quick()});
+    Model m(kShippedModel,
+            {.kv = kv,
+             .threads = threads,
+             .context = 300,
+             .chunk = chunk,
+             .selection = vector_variants("avx2")});
     Session session(m);
     std::vector<float> rows;
     session.feed(
@@ -150,7 +108,7 @@ TEST(Forward, NoCutIntoChunksAndNoThreadCountChangesABit) {
 }
 
 TEST(Forward, StockGivesTheBitsOfTheVariantsThatPromiseThem) {
-  Model stock(kModel, {.threads = 2, .context = 512});
+  Model stock(kShippedModel, {.threads = 2, .context = 512});
   const auto want = logits_of(stock, 1, false);
   const auto got = logits_of(model(), 1, false);
   EXPECT_EQ(std::memcmp(got.data(), want.data(), want.size() * sizeof(float)), 0);

@@ -1,5 +1,6 @@
-// tokenize, detokenize and make-model as a user runs them: output, exit codes, messages.
+// tokenize, detokenize, make-model and logits as a user runs them: output, exit codes, messages.
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -8,6 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "kernels/base/measure.h"
+#include "kernels/base/program.h"
 
 namespace {
 
@@ -122,6 +126,31 @@ TEST_F(ModelFiles, MakeModelWritesTheSameFileAgain) {
   EXPECT_EQ(std::system(("cmp " + file("a") + " " + file("b")).c_str()), 0);
   EXPECT_EQ(run("tokenize --model " + file("a") + " --text 'the end'").code, 0);
   EXPECT_EQ(run("make-model --preset spec --out /nonexistent/x").code, 1);
+}
+
+TEST_F(ModelFiles, RouteFromExactBringsTheLanesTogether) {
+  const auto logits = [&](const std::string& flags) {
+    const std::string raw = file("raw");
+    const Outcome o =
+        run("logits --model " + kModel + " --ids-file " + file("ids") + " --raw " + raw + flags);
+    EXPECT_EQ(o.code, 0) << o.err;
+    const std::string bytes = assay::read_file(raw);
+    std::vector<float> rows(bytes.size() / sizeof(float));
+    std::memcpy(rows.data(), bytes.data(), rows.size() * sizeof(float));
+    return rows;
+  };
+  // Long enough for some expert to be chosen otherwise.
+  std::ofstream(file("ids")) << run("tokenize --model " + kModel + " --text \"$(head -c 300 " +
+                                    ASSAY_SOURCE_DIR + "/engine/testdata/heldout.txt)\"")
+                                    .out;
+  const auto exact = logits(" --numerics exact");
+  const std::vector<double> want(exact.begin(), exact.end());
+  const double free = assay::rel_l2(logits(""), want);
+  const double routed = assay::rel_l2(logits(" --route-from exact"), want);
+  EXPECT_GT(routed, 1e-4) << "the fast lane is the default";
+  EXPECT_LT(routed, 0.012);
+  EXPECT_GT(free, 1.5 * routed);
+  EXPECT_EQ(run("logits --model " + kModel + " --ids 2 --route-from fast").code, 2);
 }
 
 }  // namespace

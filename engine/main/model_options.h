@@ -18,15 +18,12 @@ namespace assay {
 struct ModelOptions {
   std::string model;
   std::string backend = "host";
-  std::string numerics = kDefaultNumerics;
+  std::string numerics = "fast";
   std::string kv;  // empty: f32 in the exact lane, else f16
   std::string profile = "stock";
   int threads = 0;               // 0: all of the machine
   int ctx = 0;                   // 0: the trained context, at most kDefaultContext
   double vram_budget_gib = 0.0;  // 0: not given
-
-  // Until the fast lane has passed its own acceptance the exact lane is what a plain call computes.
-  static constexpr const char* kDefaultNumerics = "exact";
 };
 
 // --model --backend --numerics --kv --profile --threads --ctx --vram-budget
