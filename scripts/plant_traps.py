@@ -18,13 +18,13 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FORWARD, WEIGHTS, CONFIG = "engine/forward.cpp", "engine/weights.cpp", "engine/model_config.cpp"
 TOKENIZER, CHAT = "engine/tokenizer.cpp", "engine/chat_template.cpp"
-POINTWISE, ROUTER = "kernels/pointwise/pointwise.cpp", "kernels/router_topk/stock.cpp"
+POINTWISE, ROWS, ROUTER = "kernels/pointwise/pointwise.cpp", "kernels/pointwise/rows.inc", "kernels/router_topk/stock.cpp"
 ATTEND, EXPERTS = "kernels/base/attend.h", "kernels/base/expert_ffn.cpp"
 
 # trap: (program, test, file, [(text, replacement), ..])
 TRAPS = {
-    1: ("engine_traps_test", "Traps.NormsMultiplyByThePlainWeight", POINTWISE,
-        [("(x[i] * r) * w[i]", "(x[i] * r) * (1.0F + w[i])")]),
+    1: ("engine_traps_test", "Traps.NormsMultiplyByThePlainWeight", ROWS,
+        [("mul(v, next(w + i, n - i))", "mul(v, add(set1(1.0F), next(w + i, n - i)))")]),
     2: ("engine_traps_test", "Traps.ScoresAreNotDividedBySqrtOfTheHead", ATTEND,
         [("const float s = tree16(chain);", "const float s = tree16(chain) / std::sqrt(static_cast<float>(head_dim));")]),
     3: ("engine_traps_test", "Traps.ValuesHaveUnitMeanSquareInEveryLayer", FORWARD,
@@ -65,9 +65,12 @@ TRAPS = {
            "return z / (1.0F + exp_fixed(0.0F * t - z));")]),
     16: ("engine_traps_test", "Traps.KeysAreRotatedByTheirLayersOwnRule", POINTWISE,
          [("std::pow(base, -2.0 * i / head_dim)", "std::pow(base, -2.0 * i / (factors != nullptr ? head_dim / 4 : head_dim))")]),
-    17: ("engine_traps_test", "Traps.KeysAreRotatedByTheirLayersOwnRule", POINTWISE,
-         [("const float a = x[i];\n    const float b = x[i + half];", "const float a = x[2 * i];\n    const float b = x[2 * i + 1];"),
-          ("x[i] = a * cosine[i] - b * sine[i];\n    x[i + half] = b", "x[2 * i] = a * cosine[i] - b * sine[i];\n    x[2 * i + 1] = b")]),
+    17: ("engine_traps_test", "Traps.KeysAreRotatedByTheirLayersOwnRule", ROWS,
+         [("  for (int i = 0; i < half; i += 16) {\n    const F a",
+           "  for (int i = 0; i < half; ++i) {\n"
+           "    const float one = x[2 * i];\n    const float other = x[2 * i + 1];\n"
+           "    x[2 * i] = one * cosine[i] - other * sine[i];\n    x[2 * i + 1] = other * cosine[i] + one * sine[i];\n  }\n"
+           "  for (int i = half; i < half; i += 16) {\n    const F a")]),
     18: ("engine_traps_test", "Traps.KeysAreRotatedByTheirLayersOwnRule", WEIGHTS,
          [("layer.rope_factors ? factors.data() : nullptr", "nullptr")]),
     19: ("engine_traps_test", "Traps.KeysAreRotatedByTheirLayersOwnRule", CONFIG,
@@ -83,8 +86,8 @@ TRAPS = {
          [("h / group * hd,", "h % static_cast<std::size_t>(s.kv_heads) * hd + 0 * group,")]),
     24: ("engine_traps_test", "Traps.TheEmbeddingIsScaledBySqrtOfHidden", FORWARD,
          [("const float scale = std::sqrt(static_cast<float>(d));", "const float scale = 1.0F;")]),
-    25: ("engine_traps_test", "Traps.LogitsAreCappedAfterTheHead", POINTWISE,
-         [("l[i] = cap * tanh_fixed(l[i] / cap)", "l[i] += 0.0F * cap * tanh_fixed(l[i])")]),
+    25: ("engine_traps_test", "Traps.LogitsAreCappedAfterTheHead", ROWS,
+         [("mul(c, tanh_lanes(div(next(l + i, n - i), c)))", "add(next(l + i, n - i), mul(zero(), c))")]),
     26: ("engine_traps_test", "Traps.AQ4BlockHoldsElementsJAndJPlus16InOneByte", "kernels/base/blocks.cpp",
          [("return j < 16 ? u8(qs + j) & 15 : u8(qs + j - 16) >> 4;", "return j % 2 == 0 ? u8(qs + j / 2) & 15 : u8(qs + j / 2) >> 4;")]),
     28: ("engine_chat_template_test", "EncodeChat.HasExactlyOneBos", CHAT,

@@ -4,9 +4,11 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/base/device_info.h"
 #include "kernels/base/fixed_math.h"
 #include "kernels/base/quant_dot.h"
 #include "kernels/base/thread_scratch.h"
+#include "kernels/pointwise/rows.h"
 
 namespace assay::pointwise {
 namespace {
@@ -20,16 +22,19 @@ float tree16(float* chain) {
 
 struct EmbedRow;  // names embed()'s scratch
 
-}  // namespace
-
-float rms_scale(const float* x, int n, float eps) {
-  float chain[16] = {};
-  for (int i = 0; i < n; ++i) chain[i % 16] = std::fma(x[i], x[i], chain[i % 16]);
-  return 1.0F / std::sqrt(tree16(chain) / static_cast<float>(n) + eps);
+const Rows& rows() {
+  static const Rows& best = host_device().avx512_vnni ? kRowsAvx512
+                            : host_device().avx2      ? kRowsAvx2
+                                                      : kRowsPlain;
+  return best;
 }
 
+}  // namespace
+
+float rms_scale(const float* x, int n, float eps) { return rows().rms_scale(x, n, eps); }
+
 void scale_row(const float* x, float r, const float* w, int n, float* y) {
-  for (int i = 0; i < n; ++i) y[i] = w != nullptr ? (x[i] * r) * w[i] : x[i] * r;
+  rows().scale_row(x, r, w, n, y);
 }
 
 void rope_frequencies(double base, int head_dim, const float* factors, double* frequency) {
@@ -48,26 +53,18 @@ void rope_angles(int position, const double* frequency, int half, float* cosine,
 }
 
 void rope(float* x, int head_dim, const float* cosine, const float* sine) {
-  const int half = head_dim / 2;
-  for (int i = 0; i < half; ++i) {
-    const float a = x[i];
-    const float b = x[i + half];
-    x[i] = a * cosine[i] - b * sine[i];
-    x[i + half] = b * cosine[i] + a * sine[i];
-  }
+  rows().rope(x, head_dim, cosine, sine);
 }
 
 void store_kv(const float* x, int n, KvRow row) {
   if (row.f32 != nullptr) {
     std::memcpy(row.f32, x, static_cast<std::size_t>(n) * sizeof(float));
   } else {
-    for (int i = 0; i < n; ++i) row.f16[i] = float_to_half(x[i]);
+    rows().to_half(x, n, row.f16);
   }
 }
 
-void geglu(const float* gate, const float* up, int n, float* u) {
-  for (int i = 0; i < n; ++i) u[i] = gelu_fixed(gate[i]) * up[i];
-}
+void geglu(const float* gate, const float* up, int n, float* u) { rows().geglu(gate, up, n, u); }
 
 void embed(const QuantView& table, int id, float scale, float* x) {
   const auto n = static_cast<std::size_t>(table.cols);
@@ -80,17 +77,13 @@ void embed(const QuantView& table, int id, float scale, float* x) {
   for (std::size_t i = 0; i < n; ++i) x[i] *= scale;
 }
 
-void add(const float* a, const float* b, int n, float* y) {
-  for (int i = 0; i < n; ++i) y[i] = a[i] + b[i];
-}
+void add(const float* a, const float* b, int n, float* y) { rows().add(a, b, n, y); }
 
 void add_scaled(const float* a, const float* b, float scale, int n, float* y) {
-  for (int i = 0; i < n; ++i) y[i] = (a[i] + b[i]) * scale;
+  rows().add_scaled(a, b, scale, n, y);
 }
 
-void softcap(float* l, int n, float cap) {
-  for (int i = 0; i < n; ++i) l[i] = cap * tanh_fixed(l[i] / cap);
-}
+void softcap(float* l, int n, float cap) { rows().softcap(l, n, cap); }
 
 void softmax(const float* x, int n, float* p) {
   const float maximum = *std::max_element(x, x + n);

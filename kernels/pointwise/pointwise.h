@@ -1,6 +1,6 @@
 // The small kernels between the ops, a row (one token, or one head of one token) at a time: norms, RoPE, cache rows,
-// GeGLU, embedding, residual, softcap, argmax. Ordinary functions and not ops: there is one version of each. The caller
-// spreads rows over threads. Every function does a fixed sequence of float operations, so a row's bits do not depend on
+// GeGLU, embedding, residual, softcap. Ordinary functions and not ops: there is one version of each, compiled for several
+// instruction sets (rows.inc). The caller spreads rows over threads. Every function does a fixed sequence of float operations, so a row's bits do not depend on
 // its neighbours, the thread count or the vector width that the CPU offers.
 //
 // Pointers: float rows need 4-byte alignment; an output may be the same row as an input, element for element, unless

@@ -1,11 +1,16 @@
 #include "kernels/pointwise/pointwise.h"
 
+#include <bit>
 #include <cmath>
+#include <iterator>
 #include <vector>
 
 #include "gtest/gtest.h"
 
+#include "kernels/base/device_info.h"
+#include "kernels/base/fixed_math.h"
 #include "kernels/base/rng.h"
+#include "kernels/pointwise/rows.h"
 
 namespace assay {
 namespace {
@@ -103,6 +108,102 @@ TEST(Pointwise, SoftmaxSumsToOne) {
   for (const float v : p) sum += v;
   EXPECT_NEAR(sum, 1.0, 1e-6);
   EXPECT_NEAR(p[3] / p[9], std::exp(static_cast<double>(x[3]) - x[9]), 1e-5 * p[3] / p[9]);
+}
+
+// ---- every instruction set gives the contract's bits ----
+
+struct Named {
+  const char* name;
+  const pointwise::Rows* rows;
+};
+std::vector<Named> tables() {
+  std::vector<Named> all = {{"plain", &pointwise::kRowsPlain}};
+  if (host_device().avx2) all.push_back({"avx2", &pointwise::kRowsAvx2});
+  if (host_device().avx512_vnni) all.push_back({"avx512", &pointwise::kRowsAvx512});
+  return all;
+}
+// Ordinary values with some at the edges of the functions and of half precision.
+std::vector<float> row(const char* name, int n) {
+  Rng rng(seed_from_name(name));
+  std::vector<float> x(static_cast<std::size_t>(n));
+  for (auto& v : x) v = static_cast<float>(3.0 * rng.normal());
+  const float edges[] = {0.0F, -0.0F, 1e-41F, 6e-8F, 90.0F, -90.0F, 65520.0F, INFINITY, -INFINITY};
+  for (std::size_t i = 0; i < std::size(edges) && 3 * i + 2 < x.size(); ++i)
+    x[3 * i + 2] = edges[i];
+  return x;
+}
+void expect_bits(const std::vector<float>& got, const std::vector<float>& want, const char* what) {
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    if (std::isnan(want[i])) {
+      EXPECT_TRUE(std::isnan(got[i])) << what << " element " << i;
+    } else {
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(got[i]), std::bit_cast<std::uint32_t>(want[i]))
+          << what << " element " << i << " of " << want.size() << ": " << got[i] << ", not "
+          << want[i];
+    }
+  }
+}
+
+TEST(Pointwise, EveryInstructionSetGivesTheContractsBits) {
+  for (const auto& [name, rows] : tables()) {
+    for (const int n : {1, 2, 15, 16, 17, 32, 61, 64, 256}) {
+      const auto size = static_cast<std::size_t>(n);
+      const auto x = row("x", n);
+      const auto w = row("w", n);
+      std::vector<float> want(size);
+      std::vector<float> got(size);
+
+      rows->scale_row(x.data(), 0.7F, w.data(), n, got.data());
+      for (std::size_t i = 0; i < size; ++i) want[i] = (x[i] * 0.7F) * w[i];
+      expect_bits(got, want, name);
+      rows->scale_row(x.data(), 0.7F, nullptr, n, got.data());
+      for (std::size_t i = 0; i < size; ++i) want[i] = x[i] * 0.7F;
+      expect_bits(got, want, name);
+
+      rows->geglu(x.data(), w.data(), n, got.data());
+      for (std::size_t i = 0; i < size; ++i) want[i] = gelu_fixed(x[i]) * w[i];
+      expect_bits(got, want, name);
+      rows->add(x.data(), w.data(), n, got.data());
+      for (std::size_t i = 0; i < size; ++i) want[i] = x[i] + w[i];
+      expect_bits(got, want, name);
+      rows->add_scaled(x.data(), w.data(), 0.3F, n, got.data());
+      for (std::size_t i = 0; i < size; ++i) want[i] = (x[i] + w[i]) * 0.3F;
+      expect_bits(got, want, name);
+      got = x;
+      rows->softcap(got.data(), n, 30.0F);
+      for (std::size_t i = 0; i < size; ++i) want[i] = 30.0F * tanh_fixed(x[i] / 30.0F);
+      expect_bits(got, want, name);
+
+      std::vector<std::uint16_t> half(size);
+      rows->to_half(x.data(), n, half.data());
+      for (std::size_t i = 0; i < size; ++i) EXPECT_EQ(half[i], float_to_half(x[i])) << name;
+
+      Rng rng(9);
+      auto finite = x;
+      for (auto& v : finite) v = static_cast<float>(rng.normal());
+      float chain[16] = {};
+      for (std::size_t i = 0; i < size; ++i)
+        chain[i % 16] = std::fma(finite[i], finite[i], chain[i % 16]);
+      for (int h = 8; h >= 1; h /= 2) {
+        for (int c = 0; c < h; ++c) chain[c] += chain[c + h];
+      }
+      expect_bits({rows->rms_scale(finite.data(), n, 1e-6F)},
+                  {1.0F / std::sqrt(chain[0] / static_cast<float>(n) + 1e-6F)},
+                  name);
+
+      auto head = row("head", 2 * n);
+      auto turned = head;
+      rows->rope(turned.data(), 2 * n, finite.data(), w.data());
+      for (std::size_t i = 0; i < size; ++i) {
+        const float a = head[i];
+        const float b = head[size + i];
+        head[i] = a * finite[i] - b * w[i];
+        head[size + i] = b * finite[i] + a * w[i];
+      }
+      expect_bits(turned, head, name);
+    }
+  }
 }
 
 }  // namespace
