@@ -16,7 +16,8 @@ void for_each_row(const AttentionPrefill::Shape& s,
   const auto heads = static_cast<std::size_t>(s.heads);
   const auto group = static_cast<std::size_t>(s.heads / s.kv_heads);
   const auto tokens = static_cast<std::size_t>(s.tokens);
-  const auto lanes = static_cast<std::size_t>(stream.pool != nullptr ? stream.pool->threads() : 1);
+  const auto lanes = static_cast<std::size_t>(
+      stream.pool != nullptr ? stream.pool->threads() * HostPool::kPieces : 1);
   const auto run = [&](const auto& keys) {
     // Late tokens see more keys, so tokens go round robin: lane l takes tokens l, l + lanes, ..
     parallel_for(stream.pool, lanes, 1, [&](std::size_t begin, std::size_t end) {

@@ -37,7 +37,7 @@ TEST(HostPool, RangesAreDisjointCoverEverythingAndRespectTheGrain) {
       for (const std::size_t grain : {1U, 8U, 32U, 2000U}) {
         const Ranges ranges = ranges_of(pool, count, grain);
         ASSERT_FALSE(ranges.empty());
-        EXPECT_LE(ranges.size(), static_cast<std::size_t>(threads));
+        EXPECT_LE(ranges.size(), static_cast<std::size_t>(threads * HostPool::kPieces));
         std::size_t next = 0;
         for (std::size_t i = 0; i < ranges.size(); ++i) {
           EXPECT_EQ(ranges[i].first, next);
@@ -109,8 +109,22 @@ TEST(HostPool, WakesAfterItsThreadsHaveGoneToSleep) {
   HostPool pool(3);
   for (int i = 0; i < 3; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    EXPECT_EQ(ranges_of(pool, 30, 1).size(), 3U);
+    EXPECT_EQ(ranges_of(pool, 30, 10).size(), 3U);
   }
+}
+
+// The first piece ends only after the other three, so whoever does not hold it has to take all of them.
+TEST(HostPool, WhoeverIsFreeTakesTheNextPiece) {
+  HostPool pool(2);
+  std::atomic<int> quick{0};
+  pool.parallel(4, 1, [&](std::size_t b, std::size_t) {
+    if (b == 0) {
+      while (quick.load() < 3) std::this_thread::yield();
+    } else {
+      ++quick;
+    }
+  });
+  EXPECT_EQ(quick, 3);
 }
 
 TEST(HostPool, ManyPoolsComeAndGo) {
@@ -137,7 +151,8 @@ TEST(ParallelFor, WithoutAPoolOrForLittleWorkRunsInOnePieceHere) {
   HostPool pool(4);
   EXPECT_EQ(pieces(nullptr, 100, 1), 1);
   EXPECT_EQ(pieces(&pool, 8, 8), 1);
-  EXPECT_EQ(pieces(&pool, 100, 8), 4);
+  EXPECT_EQ(pieces(&pool, 100, 8), 13);
+  EXPECT_EQ(pieces(&pool, 1600, 8), 4 * HostPool::kPieces);
 }
 
 }  // namespace
