@@ -1,32 +1,40 @@
 // How a host kernel of attention_decode shares its heads among threads; `attend` is one of kernels/base/attend*.h.
 #pragma once
+#include <algorithm>
+
 #include "kernels/attention_decode/op.h"
 #include "kernels/base/attend.h"
 #include "kernels/base/host_pool.h"
 
 namespace assay::attention_decode {
 
-// attend(keys, q, head_dim, offset, lo, position, out) for float and half caches.
+// attend(keys, q, head_dim, offset, lo, position, out) for float and half caches. macs_worth_a_thread: as in
+// kernels/base/quant_rows.h.
 template <class Attend>
 void for_each_head(const AttentionDecode::Shape& s,
                    const AttentionDecode::Args& a,
                    Stream stream,
+                   double macs_worth_a_thread,
                    Attend attend) {
   const auto hd = static_cast<std::size_t>(s.head_dim);
   const auto group = static_cast<std::size_t>(s.heads / s.kv_heads);
+  const double macs = 2.0 * s.keys * s.head_dim;  // of a head
+  const auto grain = static_cast<std::size_t>(std::max(1.0, macs_worth_a_thread / macs));
   const auto run = [&](const auto& keys) {
-    parallel_for(
-        stream.pool, static_cast<std::size_t>(s.heads), 1, [&](std::size_t begin, std::size_t end) {
-          for (std::size_t h = begin; h < end; ++h) {
-            attend(keys,
-                   a.q + h * hd,
-                   s.head_dim,
-                   h / group * hd,
-                   s.position + 1 - s.keys,
-                   s.position,
-                   a.o + h * hd);
-          }
-        });
+    parallel_for(stream.pool,
+                 static_cast<std::size_t>(s.heads),
+                 grain,
+                 [&](std::size_t begin, std::size_t end) {
+                   for (std::size_t h = begin; h < end; ++h) {
+                     attend(keys,
+                            a.q + h * hd,
+                            s.head_dim,
+                            h / group * hd,
+                            s.position + 1 - s.keys,
+                            s.position,
+                            a.o + h * hd);
+                   }
+                 });
   };
   const std::size_t stride = static_cast<std::size_t>(s.kv_heads) * hd;
   if (s.kv == KvType::kF32) {

@@ -9,7 +9,7 @@ void run_stock(const AttentionDecode::Shape& s,
                Workspace,
                Stream stream) {
   attention_decode::for_each_head(
-      s, a, stream, [](const auto& keys, auto... rest) { attend_scalar(keys, rest...); });
+      s, a, stream, 8192.0, [](const auto& keys, auto... rest) { attend_scalar(keys, rest...); });
 }
 
 }  // namespace

@@ -89,7 +89,8 @@ struct RowKernels {
                   std::size_t n,
                   float* out,
                   std::size_t out_stride);
-  // Multiplications below which a second thread costs more than it brings.
+  // Multiplications below which a second thread costs more than it brings: a few microseconds of them, because on a busy
+  // machine a thread that is not running when its piece is due costs far more than the meeting itself.
   double macs_worth_a_thread;
 };
 

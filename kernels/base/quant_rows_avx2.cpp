@@ -274,18 +274,26 @@ ASSAY_TARGET void float_row(const std::byte* row,
                             c[i]);
       }
     }
-    alignas(32) float chain[32];
+    if (at < cols) {
+      alignas(32) float chain[32];
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) _mm256_store_ps(chain + 8 * i, c[i]);
-    for (int j = 0; at + j < cols; ++j) {
-      chain[j] = __builtin_fmaf(
-          Value::one(row + static_cast<std::size_t>(at + j) * Value::kBytes), xt[at + j], chain[j]);
+      for (int i = 0; i < 4; ++i) _mm256_store_ps(chain + 8 * i, c[i]);
+      for (int j = 0; at + j < cols; ++j) {
+        chain[j] =
+            __builtin_fmaf(Value::one(row + static_cast<std::size_t>(at + j) * Value::kBytes),
+                           xt[at + j],
+                           chain[j]);
+      }
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) c[i] = _mm256_load_ps(chain + 8 * i);
     }
-    for (int h = 16; h >= 1; h /= 2) {
-      for (int j = 0; j < h; ++j) chain[j] += chain[j + h];
-    }
+    // The halving tree, h = 16, 8, 4, 2, 1.
+    const __m256 h8 = _mm256_add_ps(_mm256_add_ps(c[0], c[2]), _mm256_add_ps(c[1], c[3]));
+    const __m128 h4 = _mm_add_ps(_mm256_castps256_ps128(h8), _mm256_extractf128_ps(h8, 1));
+    const __m128 h2 = _mm_add_ps(h4, _mm_movehl_ps(h4, h4));
+    const float sum = _mm_cvtss_f32(_mm_add_ss(h2, _mm_movehdup_ps(h2)));
     y[static_cast<std::size_t>(to[t]) * stride] =
-        chain[0] != chain[0] ? std::bit_cast<float>(std::uint32_t{0x7FC00000}) : chain[0];
+        sum != sum ? std::bit_cast<float>(std::uint32_t{0x7FC00000}) : sum;
   }
 }
 
@@ -357,6 +365,6 @@ const RowKernels kRowKernelsAvx2 = {.fast = fast,
                                     .pack = pack,
                                     .geglu = geglu,
                                     .combine = combine,
-                                    .macs_worth_a_thread = 65536.0};
+                                    .macs_worth_a_thread = 131072.0};
 
 }  // namespace assay

@@ -116,6 +116,6 @@ const RowKernels kRowKernelsAvx512Vnni = {.fast = fast,
                                           .pack = pack,
                                           .geglu = geglu,
                                           .combine = combine,
-                                          .macs_worth_a_thread = 65536.0};
+                                          .macs_worth_a_thread = 262144.0};
 
 }  // namespace assay

@@ -8,8 +8,9 @@ void run_avx2(const AttentionDecode::Shape& s,
               const AttentionDecode::Args& a,
               Workspace,
               Stream stream) {
-  attention_decode::for_each_head(
-      s, a, stream, [](const auto& keys, auto... rest) { lanes_avx2::attend(keys, rest...); });
+  attention_decode::for_each_head(s, a, stream, 65536.0, [](const auto& keys, auto... rest) {
+    lanes_avx2::attend(keys, rest...);
+  });
 }
 
 Why ineligible(const AttentionDecode::Shape& s, const DeviceInfo& d) {
