@@ -8,7 +8,7 @@
 
 namespace assay::attention_decode {
 
-// attend(keys, q, head_dim, offset, lo, position, out) for float and half caches. macs_worth_a_thread: as in
+// attend(keys, q, heads, head_dim, offset, lo, position, out) for float and half caches. macs_worth_a_thread: as in
 // kernels/base/quant_rows.h.
 template <class Attend>
 void for_each_head(const AttentionDecode::Shape& s,
@@ -19,20 +19,26 @@ void for_each_head(const AttentionDecode::Shape& s,
   const auto hd = static_cast<std::size_t>(s.head_dim);
   const auto group = static_cast<std::size_t>(s.heads / s.kv_heads);
   const double macs = 2.0 * s.keys * s.head_dim;  // of a head
-  const auto grain = static_cast<std::size_t>(std::max(1.0, macs_worth_a_thread / macs));
+  // Two heads of a group together cost little more than one.
+  const auto grain = static_cast<std::size_t>(
+      std::max(static_cast<double>(std::min<std::size_t>(group, 2)), macs_worth_a_thread / macs));
   const auto run = [&](const auto& keys) {
     parallel_for(stream.pool,
                  static_cast<std::size_t>(s.heads),
                  grain,
                  [&](std::size_t begin, std::size_t end) {
-                   for (std::size_t h = begin; h < end; ++h) {
+                   for (std::size_t h = begin; h < end;) {
+                     const std::size_t kv_head = h / group;
+                     const std::size_t n = std::min(end, (kv_head + 1) * group) - h;
                      attend(keys,
                             a.q + h * hd,
+                            static_cast<int>(n),
                             s.head_dim,
-                            h / group * hd,
+                            kv_head * hd,
                             s.position + 1 - s.keys,
                             s.position,
                             a.o + h * hd);
+                     h += n;
                    }
                  });
   };

@@ -6,7 +6,7 @@
 
 namespace assay::attention_prefill {
 
-// attend(keys, q, head_dim, offset, lo, position, out) for float and half caches.
+// attend(keys, q, heads, head_dim, offset, lo, position, out) for float and half caches.
 template <class Attend>
 void for_each_row(const AttentionPrefill::Shape& s,
                   const AttentionPrefill::Args& a,
@@ -24,10 +24,11 @@ void for_each_row(const AttentionPrefill::Shape& s,
       for (std::size_t lane = begin; lane < end; ++lane) {
         for (std::size_t t = lane; t < tokens; t += lanes) {
           const int position = s.past + static_cast<int>(t);
-          for (std::size_t h = 0; h < heads; ++h) {
+          for (std::size_t h = 0; h < heads; h += group) {
             const std::size_t at = (t * heads + h) * hd;
             attend(keys,
                    a.q + at,
+                   static_cast<int>(group),
                    s.head_dim,
                    h / group * hd,
                    AttentionPrefill::oldest(s, position),

@@ -75,15 +75,15 @@ inline float tree16(float* chain) {
 
 }  // namespace attend_detail
 
-// The order above, written out. out may not alias q.
+// The order above, written out, for one query head. out may not alias q.
 template <class T>
-void attend_scalar(const KeySource<T>& keys,
-                   const float* q,
-                   int head_dim,
-                   std::size_t offset,
-                   int lo,
-                   int position,
-                   float* out) {
+void attend_head_scalar(const KeySource<T>& keys,
+                        const float* q,
+                        int head_dim,
+                        std::size_t offset,
+                        int lo,
+                        int position,
+                        float* out) {
   using attend_detail::tree16;
   using attend_detail::widen;
   float score[kKeyBlock];
@@ -134,6 +134,21 @@ void attend_scalar(const KeySource<T>& keys,
   }
   const float inverse = 1.0F / sum;
   for (int d = 0; d < head_dim; ++d) out[d] = canonical_nan(out[d] * inverse);
+}
+
+// `heads` query heads that share the KV head at `offset`: q, out [heads][head_dim].
+template <class T>
+void attend_scalar(const KeySource<T>& keys,
+                   const float* q,
+                   int heads,
+                   int head_dim,
+                   std::size_t offset,
+                   int lo,
+                   int position,
+                   float* out) {
+  for (int h = 0; h < heads; ++h) {
+    attend_head_scalar(keys, q + h * head_dim, head_dim, offset, lo, position, out + h * head_dim);
+  }
 }
 
 // The same in double with one pass over all keys, the plainest code that can be right.

@@ -16,7 +16,7 @@ struct F {
   __m256 a;  // lanes 0..7
   __m256 b;  // lanes 8..15
 };
-inline constexpr int kWide = 4;
+inline constexpr int kChains = 4;
 
 ASSAY_LANE F zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
 ASSAY_LANE F set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
@@ -120,31 +120,11 @@ ASSAY_LANE __m256 trees8(const __m256* h8) {
                        _mm256_shuffle_ps(x, y, _MM_SHUFFLE(3, 1, 3, 1)));
 }
 
-// Four rows at a time: eight chains' registers and one for q.
-template <class T>
-ASSAY_LANE __m256 dots8(const float* q, const T* k, std::size_t stride, int n) {
-  __m256 h8[8];
-#pragma GCC unroll 2
-  for (int first = 0; first < 8; first += 4) {
-    F chain[4];
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) chain[i] = zero();
-    const T* rows = k + static_cast<std::size_t>(first) * stride;
-    for (int d = 0; d < n; d += 16) {
-      const F x = load(q + d);
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) {
-        chain[i] = fma(x, load(rows + static_cast<std::size_t>(i) * stride + d), chain[i]);
-      }
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) h8[first + i] = _mm256_add_ps(chain[i].a, chain[i].b);
-  }
-  return trees8(h8);
-}
-template <class T>
-ASSAY_LANE F dots(const float* q, const T* k, std::size_t stride, int n) {
-  return {dots8(q, k, stride, n), dots8(q, k + 8 * stride, stride, n)};
+ASSAY_LANE F trees(const F* v) {
+  __m256 h8[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) h8[i] = _mm256_add_ps(v[i].a, v[i].b);
+  return {trees8(h8), trees8(h8 + 8)};
 }
 
 }  // namespace assay::lanes_avx2

@@ -19,8 +19,8 @@
 namespace assay::lanes_avx512 {
 
 using F = __m512;
-// Vectors whose chains are kept in registers at once while rows are accumulated.
-inline constexpr int kWide = 8;
+// Vectors of running sums that leave room in the registers for their operands.
+inline constexpr int kChains = 16;
 
 ASSAY_LANE F zero() { return _mm512_setzero_ps(); }
 ASSAY_LANE F set1(float x) { return _mm512_set1_ps(x); }
@@ -110,22 +110,6 @@ ASSAY_LANE F trees(const F* v) {
                             _mm512_shuffle_ps(quad[2], quad[3], _MM_SHUFFLE(3, 2, 3, 2)));
   return _mm512_add_ps(_mm512_shuffle_ps(x, y, _MM_SHUFFLE(2, 0, 2, 0)),
                        _mm512_shuffle_ps(x, y, _MM_SHUFFLE(3, 1, 3, 1)));
-}
-
-// Lane i = dot of q and the row at k + i * stride, n elements (a multiple of 16), in the order of attend.h.
-template <class T>
-ASSAY_LANE F dots(const float* q, const T* k, std::size_t stride, int n) {
-  F chain[16];
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) chain[i] = zero();
-  for (int d = 0; d < n; d += 16) {
-    const F x = load(q + d);
-    const T* row = k + d;
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; ++i)
-      chain[i] = fma(x, load(row + static_cast<std::size_t>(i) * stride), chain[i]);
-  }
-  return trees(chain);
 }
 
 }  // namespace assay::lanes_avx512
