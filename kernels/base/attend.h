@@ -20,6 +20,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 #include <vector>
 
@@ -162,7 +163,7 @@ void attend_reference(const KeySource<T>& keys,
                       double* out) {
   using attend_detail::widen;
   std::vector<double> score;
-  double maximum = -INFINITY;
+  double maximum = -std::numeric_limits<double>::infinity();
   for (int j = lo; j <= position; ++j) {
     const T* k = keys.run(j, j + 1, offset).k;
     double s = 0.0;
