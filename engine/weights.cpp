@@ -177,16 +177,13 @@ class Weights::Loader {
     std::byte* at = take(layout != nullptr ? layout->prepared_bytes(view) : view.bytes());
     view.data = at;
     if (!reading_) return view;
-    PageBuffer source;
-    if (layout != nullptr) source = PageBuffer(view.bytes(), "a tensor before its layout changes");
-    std::byte* to = layout != nullptr ? source.data() : at;
+    std::byte* to = at;
     for (const TensorInfo* t : tensors) {
       file_.read_finite_tensor(*t, {to, static_cast<std::size_t>(t->bytes)});
       to += t->bytes;
     }
     if (layout != nullptr) {
       QuantView plain = view;
-      plain.data = source.data();
       plain.layout = nullptr;
       layout->prepare(plain, at);
     }

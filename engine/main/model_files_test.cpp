@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -46,6 +47,21 @@ class ModelFiles : public testing::Test {
     std::ifstream in(errors);
     o.err.assign(std::istreambuf_iterator<char>(in), {});
     return o;
+  }
+  // Largest resident set of a run, in bytes.
+  static std::size_t peak_bytes_of(const std::string& switches, const std::string& arguments) {
+    const std::string command =
+        "exec env " + switches + ASSAY_PROGRAM + " " + arguments + " > /dev/null 2>&1";
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      ::_exit(127);
+    }
+    int status = -1;
+    struct rusage used {};
+    EXPECT_EQ(::wait4(child, &status, 0, &used), child);
+    EXPECT_EQ(status, 0) << arguments;
+    return static_cast<std::size_t>(used.ru_maxrss) * 1024;
   }
   std::string file(const std::string& name) const { return (folder_ / name).string(); }
   std::filesystem::path folder_;
@@ -151,6 +167,31 @@ TEST_F(ModelFiles, RouteFromExactBringsTheLanesTogether) {
   EXPECT_LT(routed, 0.012);
   EXPECT_GT(free, 1.5 * routed);
   EXPECT_EQ(run("logits --model " + kModel + " --ids 2 --route-from fast").code, 2);
+}
+
+TEST_F(ModelFiles, GenerateNeedsTheFileTheCacheAndSixtyFourMebibytes) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's shadow memory counts as resident";
+#endif
+  constexpr std::size_t kAllowance = std::size_t{64} << 20;
+  // Floats make a file of 100 MB, so that a second copy of the weights would show.
+  const std::string large = file("large.gguf");
+  ASSERT_EQ(run("make-model --preset tiny --type f32 --out " + large).code, 0);
+  ASSERT_GT(std::filesystem::file_size(large), kAllowance);
+  for (const auto& [model, switches] :
+       {std::pair{large, ""},
+        {kModel, ""},
+        {kModel, "ASSAY_GEMV_QUANT=avx2 ASSAY_EXPERTS_HOST=avx2 "}}) {
+    const auto bench = nlohmann::json::parse(
+        run("bench-model --ctx 4096 --prompt-tokens 0 --gen-tokens 1 --repeat 1 --json - --model " +
+            model)
+            .out);
+    const auto cache = bench.at("cache_bytes").get<std::size_t>();
+    EXPECT_LE(
+        peak_bytes_of(switches, "generate --ctx 4096 --greedy --n 4 --prompt The --model " + model),
+        std::filesystem::file_size(model) + cache + kAllowance)
+        << model << " " << switches;
+  }
 }
 
 }  // namespace

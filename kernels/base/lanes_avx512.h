@@ -6,8 +6,10 @@
 
 // GCC 12 sees _mm512_undefined_ps() inside its own intrinsics as uninitialised (GCC bug 105593); the warnings belong to
 // that header, so they are off for whoever includes this one.
+#if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
 
 #include "kernels/base/fixed_math.h"

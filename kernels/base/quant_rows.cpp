@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstring>
 #include <numeric>
+#include <vector>
 
 #include "kernels/base/host_pool.h"
 #include "kernels/base/quant_dot.h"
@@ -105,12 +106,18 @@ bool rows16_accepts(const QuantView& w) { return has_codes(w.type) && w.rows >= 
 std::size_t rows16_bytes(const QuantView& w) { return w.bytes(); }
 void rows16_prepare(const QuantView& w, std::byte* out) {
   const int grouped = grouped_rows(w);
-  for (int r = 0; r < grouped; ++r) {
-    std::byte* group = out + static_cast<std::size_t>(r / kGroupRows * kGroupRows) * w.row_bytes;
-    put_row(w.type, w.cols, w.row(r), static_cast<std::size_t>(r % kGroupRows), group);
+  const std::size_t group_bytes = w.row_bytes * kGroupRows;
+  // A group fills the same bytes as its rows in the file, so a copy of one group is all that writing in place needs.
+  std::vector<std::byte> rows(group_bytes);
+  for (int r = 0; r < grouped; r += kGroupRows) {
+    std::memcpy(rows.data(), w.row(r), group_bytes);
+    std::byte* group = out + static_cast<std::size_t>(r) * w.row_bytes;
+    for (std::size_t i = 0; i < kGroupRows; ++i) {
+      put_row(w.type, w.cols, rows.data() + i * w.row_bytes, i, group);
+    }
   }
   const std::size_t done = static_cast<std::size_t>(grouped) * w.row_bytes;
-  std::memcpy(out + done, w.data + done, w.bytes() - done);
+  if (out != w.data) std::memcpy(out + done, w.data + done, w.bytes() - done);
 }
 void rows16_read_row(const QuantView& w, int r, std::byte* out) {
   if (r >= grouped_rows(w)) {

@@ -37,6 +37,11 @@ TEST_P(Rows16, UnprepareIsTheByteExactInverseForAnyNumberOfRows) {
     std::vector<std::byte> prepared(file.size());
     kRows16.prepare(view, prepared.data());
     EXPECT_NE(prepared, file);
+    auto in_place = file;
+    QuantView own = view;
+    own.data = in_place.data();
+    kRows16.prepare(own, in_place.data());
+    EXPECT_EQ(in_place, prepared) << rows;
     std::vector<std::byte> back(file.size());
     QuantView source = view;
     source.data = nullptr;  // unprepare must not read it

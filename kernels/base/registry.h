@@ -20,8 +20,8 @@ const char* to_string(Exactness exactness);
 // Null: eligible. Otherwise the reason, in words, static storage.
 using Why = const char*;
 
-// A weight layout other than the file's. The loader prepares each matrix once, outside any timed region, and shares
-// layouts by address. `unprepare` is the byte-exact inverse (tested).
+// A weight layout other than the file's. The loader prepares each matrix once, outside any timed region and in place
+// (prepare must take out == source.data), and shares layouts by address. `unprepare` is the byte-exact inverse (tested).
 struct Layout {
   const char* name = nullptr;
   bool (*accepts)(const QuantView& source) = nullptr;
