@@ -442,6 +442,14 @@ PlannedPower planned_power(const Plan& plan, const std::vector<double>& aa_pool)
   return out;
 }
 
+std::string numerics_of(const Problem& problem) {
+  const std::string shape = problem.shape_text();
+  for (const char* lane : {"exact", "fast"}) {
+    if (shape.find(std::string("numerics=") + lane) != std::string::npos) return lane;
+  }
+  return "";
+}
+
 std::vector<PlanTier> default_tiers(const OpInfo& op,
                                     const std::string& a,
                                     const std::string& b,
@@ -471,10 +479,7 @@ std::vector<PlanTier> default_tiers(const OpInfo& op,
     if (!eligible) continue;
     Candidate c{op.case_names[i], problem->flops() + problem->bytes_moved(), false, ""};
     c.model_shape = c.name.starts_with("26b_") || c.name.starts_with("tiny_");
-    const std::string shape = problem->shape_text();
-    for (const char* lane : {"exact", "fast"}) {
-      if (shape.find(std::string("numerics=") + lane) != std::string::npos) c.lane = lane;
-    }
+    c.lane = numerics_of(*problem);
     all.push_back(std::move(c));
   }
   // One lane only: a mean over both would describe no run of the engine. The default is the engine's.

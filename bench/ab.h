@@ -40,6 +40,9 @@ struct PlannedPower {
 };
 PlannedPower planned_power(const Plan& plan, const std::vector<double>& aa_pool);
 
+// "exact" or "fast", as the problem's shape says; empty for a shape without a numerics lane.
+std::string numerics_of(const Problem& problem);
+
 // The cases that speak for an op when the plan names none: at most three, those with the most work among the eligible, finite
 // ones of one numerics lane (default: fast, else exact); cases named after a model's shape ("26b_..", "tiny_..") before
 // all others. Both variants must be eligible. UserError when there is none.

@@ -147,6 +147,25 @@ TEST(Record, UnsealedEditIsSeenByTheSealAlone) {
   EXPECT_NE(faults[0].find("record_sha256"), std::string::npos);
 }
 
+TEST(Record, NeedsThePeerOrTheReasonForNone) {
+  const json record = small_record();
+  expect_named(record, "/peer/reason", "", "peer: name is null without a reason");
+  const json whole{{"name", "other"}, {"version", "1.0"}, {"tier", "long"}, {"time_s", 0.5}};
+  expect_named(record, "/peer", {{"name", nullptr}}, "without a reason");
+  for (const char* key : {"version", "tier", "time_s"}) {
+    json peer = whole;
+    peer.erase(key);
+    expect_named(record, "/peer", peer, std::string("peer/") + key);
+  }
+  json elsewhere = whole;
+  elsewhere["tier"] = "longest";
+  expect_named(record, "/peer", elsewhere, "no tier of the plan");
+  json with = record;
+  with["peer"] = whole;
+  seal_record(with);
+  EXPECT_TRUE(record_faults(with).empty()) << record_faults(with).front();
+}
+
 std::string refusal(const std::string& text) {
   try {
     verify_records(text, "f.jsonl");

@@ -61,6 +61,9 @@ std::vector<std::string> ab_faults(const json& record) {
   if (stored_plan.at("order_seed") != std::to_string(order_seed(hash)))
     faults.push_back("plan/order_seed: does not follow from the plan");
 
+  if (const std::string fault = peer_fault(record.at("peer"), plan); !fault.empty())
+    faults.push_back(fault);
+
   std::size_t index = 0;
   for (const json& run : record.at("runs")) {
     const std::string where = "runs/" + std::to_string(index++) + "/samples/";
@@ -112,7 +115,7 @@ std::vector<std::string> ab_faults(const json& record) {
 }
 
 std::string subject_of(const json& record) {
-  const std::string schema = record.at("schema");
+  std::string schema = record.at("schema");
   if (schema == "abg-result") {
     const json& plan = record.at("plan").at("body");
     return plan.at("op").get<std::string>() + "/" + plan.at("b").get<std::string>() + " " +
@@ -126,6 +129,26 @@ std::string subject_of(const json& record) {
 }
 
 }  // namespace
+
+std::string peer_fault(const json& peer, const Plan& plan) {
+  const auto text = [&](const char* key) {
+    return peer.contains(key) && peer[key].is_string() ? peer[key].get<std::string>()
+                                                       : std::string();
+  };
+  if (!peer.is_object() || !peer.contains("name")) return "peer: lacks the key name";
+  if (peer["name"].is_null())
+    return text("reason").empty() ? "peer: name is null without a reason" : "";
+  if (text("name").empty()) return "peer/name: neither a name nor null";
+  if (text("version").empty()) return "peer/version: missing";
+  const std::string tier = text("tier");
+  if (std::none_of(
+          plan.tiers.begin(), plan.tiers.end(), [&](const PlanTier& t) { return t.id == tier; }))
+    return "peer/tier: '" + tier + "' is no tier of the plan";
+  if (!peer.contains("time_s") || !peer["time_s"].is_number() ||
+      !(peer["time_s"].get<double>() > 0.0))
+    return "peer/time_s: not a time above 0";
+  return "";
+}
 
 std::vector<std::string> record_faults(const json& record, const RecordJudge& judge) {
   std::vector<std::string> faults;

@@ -8,6 +8,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "bench/plan.h"
+
 namespace assay {
 
 struct VerifiedRecord {
@@ -29,5 +31,9 @@ std::vector<VerifiedRecord> verify_records(std::string_view text,
 // Faults of one parsed record that fits its schema.
 std::vector<std::string> record_faults(const nlohmann::json& record,
                                        const RecordJudge& judge = nullptr);
+
+// What is missing in the best outside peer of a speed record (schema abg-result, key peer); empty when it is whole. Either
+// {name: null, reason} with a reason in words, or name, version, a tier of the plan and its time_s.
+std::string peer_fault(const nlohmann::json& peer, const Plan& plan);
 
 }  // namespace assay

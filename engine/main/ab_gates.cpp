@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cmath>
 #include <iostream>
-#include <memory>
 
 #include <CLI/CLI.hpp>
 #include <fcntl.h>
@@ -17,10 +16,10 @@
 #include "bench/child.h"
 #include "bench/ledger.h"
 #include "bench/process.h"
+#include "bench/verify.h"
 #include "kernels/base/build_id.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
-#include "kernels/base/measure.h"
 #include "kernels/base/program.h"
 #include "kernels/base/proven.h"
 #include "kernels/base/record.h"
@@ -39,6 +38,17 @@ void require_variant(const OpInfo& op, const std::string& name, const char* flag
   std::string names;
   for (const auto& v : op.variants) names += (names.empty() ? "" : ", ") + v.name;
   throw UserError(std::string(flag) + " " + name + ": op " + op.name + " has " + names);
+}
+
+// The summary of a check that compared nothing.
+json no_parity() {
+  return {{"record_sha256", ""},
+          {"outcome", "fail"},
+          {"class", "none"},
+          {"worst_rel_l2", nullptr},
+          {"max_ulp", 0},
+          {"cases", 0},
+          {"exe_sha256", executable_sha256()}};
 }
 
 }  // namespace
@@ -135,41 +145,31 @@ int serve_parity_gate(const std::string& op_name,
   json faults = json::array();
   const ParityResult result =
       run_parity(op, options, [&](const std::string& fault) { faults.push_back(fault); });
-  double worst = 0.0;
-  std::uint64_t ulp = 0;
-  std::size_t compared = 0;
-  std::string exactness = "none";
-  std::string id;
+  json summary = no_parity();
   for (const VariantResult& v : result.variants) {
     if (v.info.name != variant) continue;
-    exactness = to_string(v.info.exactness);
-    for (const CaseResult& c : v.cases) {
-      if (c.outcome == CaseOutcome::kSkip) continue;
-      ++compared;
-      worst = worse(worst, c.rel_l2);
-      ulp = std::max(ulp, c.max_ulp);
-    }
-    if (compared > 0) {
-      json record = parity_record(op, options, v);
-      append_record(record_path, record);
-      id = record.at("record_sha256");
-    }
+    if (v.count(CaseOutcome::kPass) + v.count(CaseOutcome::kFail) == 0) continue;
+    json record = parity_record(op, options, v);
+    append_record(record_path, record);
+    summary = parity_gate_of(record).summary;
   }
-  if (compared == 0) faults.push_back("no case was compared");
-  const bool pass = result.verdict() == Exit::kGood && compared > 0;
-  const bool finite = worst - worst == 0.0;
-  std::cout << json{{"summary",
-                     {{"record_sha256", id},
-                      {"outcome", pass ? "pass" : "fail"},
-                      {"class", exactness},
-                      {"worst_rel_l2", finite ? json(worst) : json(nullptr)},
-                      {"max_ulp", ulp},
-                      {"cases", compared},
-                      {"exe_sha256", executable_sha256()}}},
-                    {"faults", faults}}
-                   .dump()
-            << std::endl;
+  if (summary.at("cases") == 0) faults.push_back("no case was compared");
+  if (result.verdict() != Exit::kGood) summary["outcome"] = "fail";
+  const bool pass = summary.at("outcome") == "pass";
+  std::cout << json{{"summary", summary}, {"faults", faults}}.dump() << std::endl;
   return static_cast<int>(pass ? Exit::kGood : Exit::kCheckFailed);
+}
+
+ParityGate parity_gate_of(const json& record) {
+  ParityGate gate;
+  gate.summary = {{"record_sha256", record.at("record_sha256")},
+                  {"outcome", record.at("outcome")},
+                  {"class", record.at("class")},
+                  {"worst_rel_l2", record.at("worst").at("rel_l2")},
+                  {"max_ulp", record.at("worst").at("max_ulp")},
+                  {"cases", record.at("totals").at("compared")},
+                  {"exe_sha256", record.at("exe_sha256")}};
+  return gate;
 }
 
 ParityGate run_parity_gate(const OpInfo& op,
@@ -212,24 +212,15 @@ ParityGate run_parity_gate(const OpInfo& op,
                             ? "the parity run ended by signal " + std::to_string(WTERMSIG(status))
                             : "the parity run ended without an answer, exit " +
                                   std::to_string(WEXITSTATUS(status)));
-  gate.summary = {{"record_sha256", ""},
-                  {"outcome", "fail"},
-                  {"class", "none"},
-                  {"worst_rel_l2", nullptr},
-                  {"max_ulp", 0},
-                  {"cases", 0},
-                  {"exe_sha256", executable_sha256()}};
+  gate.summary = no_parity();
   return gate;
 }
 
-std::vector<double> aa_pool(const Plan& plan,
-                            const std::string& out,
-                            bool scratch,
-                            std::vector<std::string>& records) {
+AaPool aa_pool(const Plan& plan, const std::string& out, bool scratch) {
   const json like{{"machine", machine_record()}, {"plan", plan_json(plan)}};
   std::vector<std::string> folders{out + "/" + card_slug(host_device().name)};
   if (scratch) folders.push_back(out + "/scratch");
-  std::vector<double> pool;
+  AaPool pool;
   for (const auto& folder : folders) {
     for (const auto& file : record_files(folder)) {
       try {
@@ -237,8 +228,8 @@ std::vector<double> aa_pool(const Plan& plan,
           if (r.at("schema") != "abg-result" || r.at("verdict").at("word") == "INVALID") continue;
           const auto d = aa_differences(r, like);
           if (d.empty()) continue;
-          pool.insert(pool.end(), d.begin(), d.end());
-          records.push_back(record_id(r));
+          pool.d.insert(pool.d.end(), d.begin(), d.end());
+          pool.records.push_back(record_id(r));
         }
       } catch (const InputError& e) {
         ASSAY_LOG(warn, "A/A pool: passed over {}", e.what());
@@ -282,7 +273,11 @@ json run_sitting(const Plan& plan,
                  {"reason",
                   "no outside implementation of this op and format was run at this sitting"}}
           : parse_json_file(options.peer_path);
-  inputs.aa_pool = aa_pool(plan, options.out, options.scratch, inputs.aa_pool_records);
+  if (const std::string fault = peer_fault(inputs.peer, plan); !fault.empty())
+    throw InputError(options.peer_path + ": " + fault);
+  const AaPool pool = options.pool ? *options.pool : aa_pool(plan, options.out, options.scratch);
+  inputs.aa_pool = pool.d;
+  inputs.aa_pool_records = pool.records;
   const PlannedPower power = planned_power(plan, inputs.aa_pool);
   if (power.known) {
     ASSAY_LOG(info,
@@ -295,10 +290,9 @@ json run_sitting(const Plan& plan,
     ASSAY_LOG(info, "planned MDE unknown: no A/A pool for this card, op and tiers yet");
   }
   append_ledger(ledger, ledger_line(plan, card, "started"));
-  std::unique_ptr<Progress> progress;
-  if (!options.quiet) progress = std::make_unique<Progress>("ab " + plan.op + "/" + plan.b, 1000);
+  Progress progress("ab " + plan.op + "/" + plan.b, 1000);
   inputs.progress = [&](std::size_t done, std::size_t total) {
-    if (progress) progress->update(done * 1000 / std::max<std::size_t>(total, 1));
+    progress.update(done * 1000 / std::max<std::size_t>(total, 1));
   };
   const auto device = make_process_device(op, plan);
   json record = run_ab(plan, *device, inputs);

@@ -1,5 +1,6 @@
 // What stands before a timing: the plan from flags, the parity check by this very binary, the A/A pool, the peer.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,8 @@ struct ParityGate {
   std::vector<std::string> faults;
   bool passed() const { return summary.at("outcome") == "pass"; }
 };
+// The summary of a stored parity record of this binary, in place of a new check.
+ParityGate parity_gate_of(const nlohmann::json& record);
 // Every case of the op by the variant's declared class, in a child process of this very binary, so that a variant that
 // crashes is a failed parity and not the end of the sitting. The child appends its record to <folder>/parity_<op>.jsonl.
 ParityGate run_parity_gate(const OpInfo& op, const std::string& variant, const std::string& folder);
@@ -51,11 +54,16 @@ int serve_parity_gate(const std::string& op,
                       const std::string& variant,
                       const std::string& record_path);
 
+// A/A log ratios of earlier records and which records they are of.
+struct AaPool {
+  std::vector<double> d;
+  std::vector<std::string> records;
+};
 struct SittingOptions {
   std::string out = "results";
   bool scratch = false;
   std::string peer_path;
-  bool quiet = false;  // no progress bar
+  std::optional<AaPool> pool;  // default: aa_pool below `out`
 };
 // One sitting from gate to stored record: A/A pool, ledger, runs, record, ledger. Returns the sealed record; `path` is where
 // it lies. CheckError when parity failed: nothing is timed then, and the ledger says so.
@@ -64,11 +72,8 @@ nlohmann::json run_sitting(const Plan& plan,
                            const ParityGate& gate,
                            const SittingOptions& options,
                            std::string& path);
-// A/A log ratios of earlier records of the same card, lane, op, tiers and thread count below `out`, with their ids.
-std::vector<double> aa_pool(const Plan& plan,
-                            const std::string& out,
-                            bool scratch,
-                            std::vector<std::string>& records);
+// From the records below `out` of the same card, lane, op, tiers and thread count.
+AaPool aa_pool(const Plan& plan, const std::string& out, bool scratch);
 
 // A dirty build may only be used with --scratch. UserError.
 void require_clean(bool scratch);

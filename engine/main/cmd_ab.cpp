@@ -97,7 +97,7 @@ int run(int argc, char** argv) {
   const ParityGate gate =
       run_parity_gate(op, plan.b, results_folder(out, host_device().name, scratch));
   std::string path;
-  const json record = run_sitting(plan, op, gate, {out, scratch, peer_path, false}, path);
+  const json record = run_sitting(plan, op, gate, {out, scratch, peer_path, std::nullopt}, path);
   write_json(json_path, canonical_json(record));
   if (json_path != "-") print_answer(record, path);
   const std::string word = record.at("verdict").at("word");

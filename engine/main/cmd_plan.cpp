@@ -56,8 +56,7 @@ int run(int argc, char** argv) {
   check_plan(plan);
   write_file_atomic(out, plan_json(plan).dump(1) + "\n");
 
-  std::vector<std::string> ids;
-  const PlannedPower power = planned_power(plan, aa_pool(plan, results, true, ids));
+  const PlannedPower power = planned_power(plan, aa_pool(plan, results, true).d);
   const std::string hash = plan_sha256(plan);
   write_json(json_path,
              json{{"schema", "assay-plan-written"},
