@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/analysis.h"
+#include "bench/campaign.h"
 #include "bench/plan.h"
+#include "kernels/base/build_id.h"
 #include "kernels/base/error.h"
 #include "kernels/base/json_schema.h"
 #include "kernels/base/record.h"
@@ -128,7 +130,76 @@ std::string subject_of(const json& record) {
   return schema;
 }
 
+std::string sources_of(const json& record) {
+  const std::string schema = record.at("schema");
+  if (schema == "assay-parity") {
+    const std::string op = record.at("op");
+    const std::string variant = record.at("variant");
+    const json& source = record.at("source");
+    if (source.at("digest") == source_digest(op, variant)) return "current";
+    const std::string moved = moved_sources(source.at("files"), op, variant);
+    return "stale" + (moved.empty() ? "" : ": " + moved);
+  }
+  if (schema != "abg-result") return "";
+  const json& plan = record.at("plan").at("body");
+  for (const json& arm : record.at("arms")) {
+    const std::string variant = arm.at("variant");
+    if (arm.at("source_digest") != source_digest(plan.at("op").get<std::string>(), variant))
+      return "stale: " + variant;
+  }
+  return "current";
+}
+
 }  // namespace
+
+std::vector<std::string> proven_faults(const ProvenSet& set,
+                                       const std::map<std::string, json>& records) {
+  std::vector<std::string> faults;
+  for (const auto& [op, lanes] : set.ops) {
+    for (const auto& [lane, e] : lanes) {
+      const std::string where = "ops/" + op + "/" + lane + "/";
+      const auto expect = [&](bool good, const std::string& key, const std::string& what) {
+        if (!good) faults.push_back(where + key + ": " + what);
+      };
+      const auto record = [&](const char* key, const std::string& id, const char* schema) {
+        const auto it = records.find(id);
+        const bool found = it != records.end() && it->second.at("schema") == schema;
+        expect(found, key, "no such record among those given: " + id.substr(0, 16));
+        return found ? it->second : json();
+      };
+      const json parity = record("parity_record", e.parity_record, "assay-parity");
+      if (!parity.is_null()) {
+        expect(parity.at("outcome") == "pass", "parity_record", "did not pass");
+        expect(parity.at("op") == op && parity.at("variant") == e.variant,
+               "parity_record",
+               "is of another variant");
+        expect(parity.at("source").at("digest") == e.source_digest,
+               "source_digest",
+               "not that of the parity record");
+      }
+      const json ab = record("ab_record", e.ab_record, "abg-result");
+      if (ab.is_null()) continue;
+      const json& plan = ab.at("plan").at("body");
+      expect(
+          plan.at("op") == op && plan.at("b") == e.variant, "ab_record", "is of another variant");
+      const std::string why = not_armed_because(ab);
+      expect(why.empty(), "ab_record", why);
+      expect(ab.at("scratch") == set.scratch, "ab_record", "scratch in one and not in the other");
+      expect(ab.at("machine").at("card") == set.card, "ab_record", "is of another card");
+      expect(ab.at("parity").at("record_sha256") == e.parity_record,
+             "parity_record",
+             "not the one that the A/B record rests on");
+      for (const json& arm : ab.at("arms")) {
+        if (arm.at("label") == "B")
+          expect(arm.at("source_digest") == e.source_digest,
+                 "source_digest",
+                 "not that of the A/B record");
+      }
+      expect(ab.at("analysis").at("speedup") == e.speedup, "speedup", "not the A/B record's");
+    }
+  }
+  return faults;
+}
 
 std::string peer_fault(const json& peer, const Plan& plan) {
   const auto text = [&](const char* key) {
@@ -208,6 +279,7 @@ std::vector<VerifiedRecord> verify_records(std::string_view text,
     v.id = record_id(record);
     v.subject = subject_of(record);
     v.scratch = record.value("scratch", false);
+    v.sources = sources_of(record);
     v.faults = record_faults(record, judge);
     // Two texts can hold one value (a digit beyond a double's precision); only one of them was written by the tools.
     if (text.substr(begin, newline - begin) != canonical_json(record)) {

@@ -2,6 +2,7 @@
 // and runs, bit for bit.
 #pragma once
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "bench/plan.h"
+#include "kernels/base/proven.h"
 
 namespace assay {
 
@@ -18,6 +20,9 @@ struct VerifiedRecord {
   std::string id;       // first 16 digits of record_sha256
   std::string subject;  // "gemv_quant/avx2 STACK-MEMBER"
   bool scratch = false;
+  // Whether the sources that were judged or timed are this build's: "current", "stale", or "stale: <what moved>"; empty for a
+  // record of no variant. Stale is no fault: the record stays true of its sources.
+  std::string sources;
   std::vector<std::string> faults;  // "runs/5/samples/decode/wall: ..."; empty: verified
 };
 
@@ -31,6 +36,11 @@ std::vector<VerifiedRecord> verify_records(std::string_view text,
 // Faults of one parsed record that fits its schema.
 std::vector<std::string> record_faults(const nlohmann::json& record,
                                        const RecordJudge& judge = nullptr);
+
+// What of a proven set its records do not bear out: an entry must name a passing parity record and a confirmed claim of its
+// variant, of the same sources and with the same speed-up. `records` by record_sha256; the runs may be left out.
+std::vector<std::string> proven_faults(const ProvenSet& set,
+                                       const std::map<std::string, nlohmann::json>& records);
 
 // What is missing in the best outside peer of a speed record (schema abg-result, key peer); empty when it is whole. Either
 // {name: null, reason} with a reason in words, or name, version, a tier of the plan and its time_s.

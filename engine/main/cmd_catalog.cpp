@@ -37,31 +37,6 @@ struct Proof {
   const std::string& newest() const { return current.empty() ? stale : current; }
 };
 
-// Files whose content differs between a record and this build, at most three by name.
-std::string moved_files(const json& recorded, std::string_view op, std::string_view variant) {
-  std::map<std::string, std::string> now;
-  for (const SourceFile& f : source_files(op, variant)) {
-    now.emplace(f.path, std::string(f.sha256).substr(0, 16));
-  }
-  std::vector<std::string> names;
-  for (const auto& [path, digest] : recorded.items()) {
-    const auto it = now.find(path);
-    if (it == now.end()) {
-      names.push_back(path + " (gone)");
-    } else if (it->second != digest.get<std::string>()) {
-      names.push_back(path);
-    }
-    if (it != now.end()) now.erase(it);
-  }
-  for (const auto& [path, digest] : now) names.push_back(path + " (added)");
-  std::string text;
-  for (std::size_t i = 0; i < std::min<std::size_t>(names.size(), 3); ++i) {
-    text += (i == 0 ? "" : ", ") + names[i];
-  }
-  if (names.size() > 3) text += fmt::format(" and {} more", names.size() - 3);
-  return text;
-}
-
 using Proofs = std::map<std::pair<std::string, std::string>, Proof>;
 
 Proofs read_proofs(const std::string& results) {
@@ -96,7 +71,7 @@ Proofs read_proofs(const std::string& results) {
     }
   }
   for (auto& [key, p] : proofs) {
-    if (p.current.empty()) p.moved = moved_files(newest[key].stale_files, key.first, key.second);
+    if (p.current.empty()) p.moved = moved_sources(newest[key].stale_files, key.first, key.second);
   }
   return proofs;
 }

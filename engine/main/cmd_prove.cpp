@@ -136,19 +136,24 @@ class Campaign {
     PlanFlags flags;
     flags.op = op.name;
     flags.b = variant.name;
-    flags.numerics = lane == "any" ? "" : lane;
     flags.pairs = kScreeningPairs;
     flags.threads = o_.threads;
     flags.blocks = o_.screen_blocks;
     flags.bar = o_.bar;
     try {
-      Member m{&op, lane, variant.name, plan_from_flags(flags), {}, {}, {}, "", false};
-      m.screen.stage = "screen";
-      if (variant.stage == Stage::kRejected) m.note = "its stage is rejected: never in the set";
-      members_.push_back(std::move(m));
+      for (const PlanTier& t : default_tiers(op, flags.a, flags.b, lane == "any" ? "" : lane))
+        flags.tiers.push_back(t.id);
     } catch (const UserError& e) {
-      untimed_.emplace_back(e.what());
+      untimed_.emplace_back(e.what());  // no case of this lane that it takes here
+      return;
     }
+    Member m{&op, lane, variant.name, plan_from_flags(flags), {}, {}, {}, "", false};
+    m.screen.stage = "screen";
+    Plan confirmation = m.screen;
+    confirmation.blocks = o_.blocks;
+    check_plan(confirmation);  // now, and not after the screening
+    if (variant.stage == Stage::kRejected) m.note = "its stage is rejected: never in the set";
+    members_.push_back(std::move(m));
   }
 
   // Fails before the first run and not after an hour of them: a folder that cannot be written, or a file there that

@@ -1,86 +1,154 @@
 // assay verify: recomputes every stored record.
 #include <filesystem>
 #include <iostream>
+#include <map>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "bench/verify.h"
 #include "engine/main/command.h"
+#include "kernels/base/build_id.h"
 #include "kernels/base/error.h"
 #include "kernels/base/program.h"
+#include "kernels/base/proven.h"
 #include "kernels/base/record.h"
 #include "parity/parity_record.h"
 
 namespace assay {
 namespace {
 
+using nlohmann::json;
+
+class Verifier {
+ public:
+  explicit Verifier(bool print) : print_(print) {}
+
+  void records_of(const std::string& file) {
+    const RecordJudge judge = [&](const json& record) {
+      json kept = record;
+      kept.erase("runs");
+      by_id_[record.value("record_sha256", "")] = std::move(kept);
+      return record.at("schema") == "assay-parity" ? parity_record_faults(record)
+                                                   : std::vector<std::string>{};
+    };
+    for (const auto& r : verify_records(read_file(file), file, judge)) {
+      note(file, "line " + std::to_string(r.line), r);
+      listed_.push_back({{"file", file},
+                         {"line", r.line},
+                         {"schema", r.schema},
+                         {"id", r.id},
+                         {"subject", r.subject},
+                         {"scratch", r.scratch},
+                         {"sources", r.sources.empty() ? json(nullptr) : json(r.sources)},
+                         {"faults", r.faults}});
+      ++records_;
+    }
+  }
+
+  // After all records: a set is judged by those that it names.
+  void proven_set(const std::string& file) {
+    const ProvenSet set = parse_proven(read_file(file), file);
+    VerifiedRecord v;
+    v.id = "proven set";
+    v.subject = set.card + " " + set.backend;
+    v.scratch = set.scratch;
+    v.faults = proven_faults(set, by_id_);
+    for (const auto& [op, lanes] : set.ops) {
+      for (const auto& [lane, e] : lanes) {
+        if (source_digest(op, e.variant) == e.source_digest) continue;
+        v.sources += (v.sources.empty() ? "stale: " : ", ") + op + "=" + e.variant;
+      }
+    }
+    if (v.sources.empty()) v.sources = "current";
+    note(file, "proven set", v);
+    listed_.push_back({{"file", file},
+                       {"schema", "assay-proven"},
+                       {"subject", v.subject},
+                       {"scratch", v.scratch},
+                       {"sources", v.sources},
+                       {"faults", v.faults}});
+  }
+
+  // The other files are still worth an answer; the exit code says that one was refused.
+  void refuse(const std::string& why) {
+    if (refused_.empty()) refused_ = why;
+    std::cerr << "assay verify: " << why << '\n';
+  }
+
+  json document(std::size_t files) const {
+    return {{"schema", "assay-verify"},
+            {"schema_version", 1},
+            {"files", files},
+            {"records", listed_},
+            {"faulty", faulty_},
+            {"refused", refused_.empty() ? json(nullptr) : json(refused_)}};
+  }
+  int records() const { return records_; }
+  int faulty() const { return faulty_; }
+  bool refused() const { return !refused_.empty(); }
+
+ private:
+  void note(const std::string& file, const std::string& where, const VerifiedRecord& r) {
+    faulty_ += r.faults.empty() ? 0 : 1;
+    if (print_) {
+      std::cout << (r.faults.empty() ? "ok    " : "FAULT ") << r.id << "  " << r.subject
+                << (r.sources.starts_with("stale") ? "  (" + r.sources + ")" : "")
+                << (r.scratch ? "  (scratch, not citable)" : "") << '\n';
+    }
+    for (const auto& fault : r.faults) std::cerr << file << ": " << where << ": " << fault << '\n';
+  }
+
+  bool print_;
+  json listed_ = json::array();
+  std::map<std::string, json> by_id_;
+  int records_ = 0;
+  int faulty_ = 0;
+  std::string refused_;
+};
+
 int run(int argc, char** argv) {
   CLI::App app(
       "Recompute stored records: schema, hashes, analysis and verdict from plan and runs, bit for "
-      "bit.",
+      "bit; proven sets are held to the records that they name.",
       "assay verify");
   house_style(app, "assay verify results");
   std::vector<std::string> paths;
   std::string json_path;
-  app.add_option("RECORDS", paths, "record files (.jsonl) or folders of them")->required();
+  app.add_option("RECORDS", paths, "record files (.jsonl), proven sets (.json) or folders of them")
+      ->required();
   app.add_option("--json", json_path, "write the outcome as JSON to PATH, or to stdout for -");
   parse_command_line(app, argc, argv);
 
   std::vector<std::string> files;
+  std::vector<std::string> sets;
   for (const auto& path : paths) {
     if (std::filesystem::is_directory(path)) {
       const auto found = record_files(path);
       files.insert(files.end(), found.begin(), found.end());
+      const auto proven = proven_files(path);
+      sets.insert(sets.end(), proven.begin(), proven.end());
     } else {
-      files.push_back(path);
+      (path.ends_with(".json") ? sets : files).push_back(path);
     }
   }
-  const RecordJudge judge = [](const nlohmann::json& record) {
-    return record.at("schema") == "assay-parity" ? parity_record_faults(record)
-                                                 : std::vector<std::string>{};
-  };
-  nlohmann::json records = nlohmann::json::array();
-  int bad = 0;
-  std::string refused;
-  for (const auto& file : files) {
+  Verifier verifier(json_path != "-");
+  const auto guarded = [&](auto&& body) {
     try {
-      for (const auto& r : verify_records(read_file(file), file, judge)) {
-        records.push_back({{"file", file},
-                           {"line", r.line},
-                           {"schema", r.schema},
-                           {"id", r.id},
-                           {"subject", r.subject},
-                           {"scratch", r.scratch},
-                           {"faults", r.faults}});
-        bad += r.faults.empty() ? 0 : 1;
-        if (json_path != "-") {
-          std::cout << (r.faults.empty() ? "ok    " : "FAULT ") << r.id << "  " << r.subject
-                    << (r.scratch ? "  (scratch, not citable)" : "") << '\n';
-        }
-        for (const auto& fault : r.faults)
-          std::cerr << file << ": line " << r.line << ": " << fault << '\n';
-      }
+      body();
     } catch (const InputError& e) {
-      // The other files are still worth an answer; the exit code says that one was refused.
-      if (refused.empty()) refused = e.what();
-      std::cerr << "assay verify: " << e.what() << '\n';
+      verifier.refuse(e.what());
     }
+  };
+  for (const auto& file : files) guarded([&] { verifier.records_of(file); });
+  for (const auto& file : sets) guarded([&] { verifier.proven_set(file); });
+  write_json(json_path, verifier.document(files.size() + sets.size()).dump());
+  if (json_path != "-") {
+    std::cout << verifier.records() << " records and " << sets.size() << " proven sets in "
+              << files.size() + sets.size() << " files, " << verifier.faulty() << " faulty\n";
   }
-  write_json(json_path,
-             nlohmann::json{
-                 {"schema", "assay-verify"},
-                 {"schema_version", 1},
-                 {"files", files.size()},
-                 {"records", records},
-                 {"faulty", bad},
-                 {"refused", refused.empty() ? nlohmann::json(nullptr) : nlohmann::json(refused)}}
-                 .dump());
-  if (json_path != "-")
-    std::cout << records.size() << " records in " << files.size() << " files, " << bad
-              << " faulty\n";
-  if (!refused.empty()) return static_cast<int>(Exit::kInputRefused);
-  return static_cast<int>(bad == 0 ? Exit::kGood : Exit::kCheckFailed);
+  if (verifier.refused()) return static_cast<int>(Exit::kInputRefused);
+  return static_cast<int>(verifier.faulty() == 0 ? Exit::kGood : Exit::kCheckFailed);
 }
 
 }  // namespace

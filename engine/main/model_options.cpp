@@ -9,6 +9,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 #include "kernels/base/program.h"
+#include "kernels/base/proven.h"
 
 namespace assay {
 namespace {
@@ -18,15 +19,21 @@ nlohmann::json number(double value) {
   return "infinite";
 }
 
-Profile read_profile(const std::string& name) {
+// What `--profile` arms. A proven set is armed by its own rules, whether it is the newest recorded or a file named here.
+Profile read_profile(const std::string& name, const std::string& lane) {
   if (name == "stock") return {};
+  Arming arming;
   if (name == "proven") {
-    ASSAY_LOG(
-        warn,
-        "--profile proven: no proven set is recorded for this machine and build; running stock");
-    return {};
+    arming = arm_newest(host_device(), lane);
+  } else {
+    const std::string text = read_file(name, std::size_t{1} << 20);
+    const auto document = nlohmann::json::parse(text, nullptr, false);
+    if (!document.is_object() || document.value("schema", nlohmann::json()) != "assay-proven")
+      return parse_profile(name, text);
+    arming = arm(parse_proven(text, name), host_device(), lane);
   }
-  return parse_profile(name, read_file(name, std::size_t{1} << 20));
+  for (const std::string& note : arming.notes) ASSAY_LOG(info, "--profile: {}", note);
+  return arming.profile;
 }
 
 }  // namespace
@@ -83,7 +90,7 @@ ModelSettings resolve(const ModelOptions& o) {
   s.context = o.ctx;
   const Env env = Env::read();
   s.strict = env.strict();
-  s.selection = select(env, read_profile(o.profile));
+  s.selection = select(env, read_profile(o.profile, o.numerics));
   return s;
 }
 

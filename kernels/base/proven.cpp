@@ -1,8 +1,10 @@
 #include "kernels/base/proven.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <filesystem>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -26,27 +28,21 @@ std::string major_minor(const std::string& version) {
   return version.substr(0, version.find('.', first + 1));
 }
 
-// The first files that differ between the proof's sources and this build's, in words.
-std::string what_moved(const ProvenEntry& entry, const std::string& op) {
-  std::map<std::string, std::string> now;
-  for (const SourceFile& f : source_files(op, entry.variant))
-    now[f.path] = std::string(f.sha256).substr(0, 16);
-  std::vector<std::string> moved;
-  for (const auto& [path, digest] : now) {
-    const auto it = entry.files.find(path);
-    if (it == entry.files.end()) {
-      moved.push_back(path + " (new)");
-    } else if (it->second != digest) {
-      moved.push_back(path);
+// Cards other than the device's that have a set, in words.
+std::string other_cards(const std::string& results, const DeviceInfo& device) {
+  std::set<std::string> cards;
+  for (const std::string& path : proven_files(results)) {
+    try {
+      const ProvenSet set = parse_proven(read_file(path), path);
+      if (!set.scratch && set.backend == to_string(device.backend) && set.card != device.name)
+        cards.insert("'" + set.card + "'");
+    } catch (const InputError&) {
+      continue;  // a set of another card that cannot be read is no news for this one
     }
   }
-  for (const auto& [path, digest] : entry.files) {
-    if (!now.contains(path)) moved.push_back(path + " (gone)");
-  }
   std::string text;
-  for (std::size_t i = 0; i < moved.size() && i < 3; ++i) text += (i == 0 ? "" : ", ") + moved[i];
-  if (moved.size() > 3) text += " and " + std::to_string(moved.size() - 3) + " more";
-  return text.empty() ? "its sources" : text;
+  for (const std::string& card : cards) text += (text.empty() ? "" : ", ") + card;
+  return text;
 }
 
 }  // namespace
@@ -131,28 +127,34 @@ std::string find_results_folder() {
   return "";
 }
 
+std::vector<std::string> proven_files(const std::string& folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (name.starts_with("proven_") && name.ends_with(".json"))
+      files.push_back(it->path().string());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
 std::string newest_proven(const std::string& results,
                           const DeviceInfo& device,
                           std::vector<std::string>& notes) {
-  const std::string wanted = std::string("proven_") + to_string(device.backend) + ".json";
   std::string best;
   std::string best_time;
-  bool best_scratch = true;
-  std::error_code error;
-  const fs::path root = fs::path(results) / card_slug(device.name);
-  for (fs::recursive_directory_iterator it(root, error), end; !error && it != end;
-       it.increment(error)) {
-    if (it->path().filename() != wanted) continue;
-    const std::string path = it->path().string();
+  for (const std::string& path : proven_files(results + "/" + card_slug(device.name))) {
     try {
       const ProvenSet set = parse_proven(read_file(path), path);
-      if (set.card != device.name) continue;
-      const bool better = best.empty() || (best_scratch && !set.scratch) ||
-                          (best_scratch == set.scratch && set.recorded_utc > best_time);
-      if (!better) continue;
-      best = path;
-      best_time = set.recorded_utc;
-      best_scratch = set.scratch;
+      if (set.card != device.name || set.backend != to_string(device.backend)) continue;
+      if (set.scratch) {
+        notes.push_back("passed over " + path + ": a scratch set, not of a clean tree");
+      } else if (best.empty() || set.recorded_utc > best_time) {
+        best = path;
+        best_time = set.recorded_utc;
+      }
     } catch (const InputError& e) {
       notes.push_back(std::string("passed over ") + e.what());
     }
@@ -189,8 +191,9 @@ Arming arm(const ProvenSet& set, const DeviceInfo& device, std::string_view lane
       continue;
     }
     if (source_digest(op, e.variant) != e.source_digest) {
-      out.notes.push_back(what + " not armed, its proof is stale: " + what_moved(e, op) +
-                          " changed");
+      const std::string moved = moved_sources(e.files, op, e.variant);
+      out.notes.push_back(what + " not armed, its proof is stale: " +
+                          (moved.empty() ? "its sources" : moved) + " changed");
       continue;
     }
     char speed[32];
@@ -199,6 +202,9 @@ Arming arm(const ProvenSet& set, const DeviceInfo& device, std::string_view lane
     out.notes.push_back(what + " armed: " + speed + " against stock in record " +
                         e.ab_record.substr(0, 16) + ", parity " + e.parity_record.substr(0, 16));
   }
+  if (out.notes.empty())
+    out.notes.push_back("the proven set of " + set.recorded_utc + " has no winner for the " +
+                        std::string(lane) + " lane; running stock");
   return out;
 }
 
@@ -207,8 +213,10 @@ Arming arm_newest(const DeviceInfo& device, std::string_view lane) {
   const std::string results = find_results_folder();
   const std::string path = results.empty() ? "" : newest_proven(results, device, out.notes);
   if (path.empty()) {
-    out.notes.push_back("no proven set is recorded for '" + device.name +
-                        "' (assay prove makes one); running stock");
+    const std::string others = results.empty() ? "" : other_cards(results, device);
+    out.notes.push_back("no proven set is recorded for '" + device.name + "'" +
+                        (others.empty() ? "" : ", only for " + others) +
+                        "; running stock (assay prove makes one)");
     return out;
   }
   Arming armed = arm(parse_proven(read_file(path), path), device, lane);

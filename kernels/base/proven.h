@@ -41,8 +41,10 @@ std::string card_slug(std::string_view card);
 // The nearest folder `results` with a `schema` inside, from the executable upwards, then from the working directory; empty
 // when there is none.
 std::string find_results_folder();
-// Path of the newest proven set for this card and backend under results/<card>/; empty when there is none. A set that
-// cannot be read is passed over and named in `notes`. Scratch sets count only when nothing else is there.
+// Every proven_<backend>.json below a folder, sorted; empty when there is no such folder.
+std::vector<std::string> proven_files(const std::string& folder);
+// Path of the newest proven set for this card and backend under results/<card>/; empty when there is none. A scratch set
+// and one that cannot be read are passed over and named in `notes`.
 std::string newest_proven(const std::string& results,
                           const DeviceInfo& device,
                           std::vector<std::string>& notes);
@@ -55,7 +57,7 @@ struct Arming {
 // `lane`: "exact" or "fast". An entry is armed when this build has the variant with the same source digest, and card,
 // backend and the toolkit's major.minor agree; otherwise the note says which part differs.
 Arming arm(const ProvenSet& set, const DeviceInfo& device, std::string_view lane);
-// newest_proven, parse and arm; a note says so when there is no set.
+// newest_proven, parse and arm. Without a set a note says so, and which other cards have one.
 Arming arm_newest(const DeviceInfo& device, std::string_view lane);
 
 }  // namespace assay

@@ -159,6 +159,27 @@ json source_json(std::string_view op, std::string_view variant) {
   return {{"digest", source_digest(op, variant)}, {"files", std::move(files)}};
 }
 
+std::string moved_sources(const json& recorded_files,
+                          std::string_view op,
+                          std::string_view variant) {
+  json now = source_json(op, variant).at("files");
+  std::vector<std::string> names;
+  for (const auto& [path, digest] : recorded_files.items()) {
+    if (!now.contains(path)) {
+      names.push_back(path + " (gone)");
+    } else if (now[path] != digest) {
+      names.push_back(path);
+    }
+    now.erase(path);
+  }
+  for (const auto& [path, digest] : now.items()) names.push_back(path + " (added)");
+  std::string text;
+  for (std::size_t i = 0; i < std::min<std::size_t>(names.size(), 3); ++i)
+    text += (i == 0 ? "" : ", ") + names[i];
+  if (names.size() > 3) text += " and " + std::to_string(names.size() - 3) + " more";
+  return text;
+}
+
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};

@@ -40,6 +40,10 @@ nlohmann::json machine_json(
     const DeviceInfo& device);  // card, backend, cpu, threads, cuda; never a host name
 nlohmann::json source_json(std::string_view op,
                            std::string_view variant);  // digest and files {path: first 16 digits}
+// Which of the files behind a source_json now differ, in words, at most three by name; empty when none does.
+std::string moved_sources(const nlohmann::json& recorded_files,
+                          std::string_view op,
+                          std::string_view variant);
 // "2026-01-31T12:34:56Z", now.
 std::string utc_now();
 
