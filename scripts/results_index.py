@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Writes results/README.md: every stored record in words, winners and losers alike.
+
+    scripts/results_index.py [--root DIR] [--check]
+
+--check writes nothing and fails when the page and the records differ. The page does not say whether a proof is current:
+that depends on the sources at hand, and `assay catalog` tells.
+"""
+import argparse
+import json
+import math
+import pathlib
+import sys
+
+HEAD = """# Results
+
+Written by `scripts/results_index.py`; a test fails when this page and the records differ. Every line is a stored record, whatever it found:
+a loss stays. `assay verify results` recomputes them all; how to read a verdict: [howto-measure.md](../docs/howto-measure.md).
+"""
+
+
+def records_of(card):
+    for path in sorted(card.rglob("*.jsonl")):
+        for line in path.read_text().splitlines():
+            yield json.loads(line)
+
+
+def ratio(log_ratio):
+    return f"x{math.exp(log_ratio):.4g}"
+
+
+def ab_row(record, winners):
+    plan, analysis = record["plan"]["body"], record["analysis"]
+    interval = analysis["interval"]
+    # A screening makes no claim, so its numbers are not given a page to be quoted from.
+    claims = plan["stage"] == "confirm" and interval is not None
+    peer = record["peer"]["name"] or "none"
+    cells = [
+        f"`{plan['op']}`", f"`{plan['b']}`", plan["stage"], ", ".join(t["id"] for t in plan["tiers"]), str(plan["threads"]),
+        record["verdict"]["word"], f"{ratio(interval[0])} .. {ratio(interval[1])}" if claims else "-",
+        str(len(analysis["d"])), peer, "yes" if record["record_sha256"] in winners else "",
+        record["build"]["commit"][:12], f"`{record['record_sha256'][:16]}`"]
+    return "| " + " | ".join(cells) + " |"
+
+
+def parity_row(record):
+    totals, worst = record["totals"], record["worst"]
+    cells = [f"`{record['op']}`", f"`{record['variant']}`", record["class"], record["outcome"],
+             f"{totals['compared']} of {totals['cases']}", str(worst["mismatched_bytes"]), record["build"]["commit"][:12],
+             f"`{record['record_sha256'][:16]}`"]
+    return "| " + " | ".join(cells) + " |"
+
+
+def section(card):
+    records = list(records_of(card))
+    sets = [json.loads(p.read_text()) for p in sorted(card.rglob("proven_*.json"))]
+    winners = {e["ab_record"] for s in sets for lanes in s["ops"].values() for e in lanes.values()}
+    name = next((r["machine"]["card"] for r in records if "machine" in r), card.name)
+    out = [f"\n## {name}\n"]
+    ab = [r for r in records if r["schema"] == "abg-result"]
+    if ab:
+        out.append("Micro lane, stock's time over the variant's; the interval is the exact one of the pairs' geometric mean over the tiers.\n")
+        out.append("| op | variant | stage | tiers | threads | verdict | interval | pairs | peer | in a proven set | commit | record |")
+        out.append("|---|---|---|---|---|---|---|---|---|---|---|---|")
+        out += [ab_row(r, winners) for r in sorted(
+            ab, key=lambda r: (r["plan"]["body"]["op"], r["plan"]["body"]["b"], r["recorded_utc"], r["record_sha256"]))]
+    parity = [r for r in records if r["schema"] == "assay-parity"]
+    if parity:
+        out.append("\n| op | variant | class | parity | cases compared | mismatched bytes | commit | record |")
+        out.append("|---|---|---|---|---|---|---|---|")
+        out += [parity_row(r) for r in sorted(
+            parity, key=lambda r: (r["op"], r["variant"], r["recorded_utc"], r["record_sha256"]))]
+    ledger = [r for r in records if r["schema"] == "assay-ledger"]
+    if ledger:
+        events = {e: sum(r["event"] == e for r in ledger) for e in ("started", "finished", "refused")}
+        out.append(f"\nLedger: {events['started']} comparisons started, {events['finished']} finished, "
+                   f"{events['refused']} refused.")
+    return "\n".join(out)
+
+
+def page(results):
+    cards = [c for c in sorted(results.iterdir()) if c.is_dir() and c.name not in ("schema", "scratch")]
+    sections = [section(c) for c in cards]
+    return HEAD + ("\n".join(sections) if sections else "\nNo record is stored yet, so no speed is claimed.") + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
+    parser.add_argument("--check", action="store_true", help="compare instead of write")
+    args = parser.parse_args()
+    target = args.root / "results" / "README.md"
+    text = page(args.root / "results")
+    if not args.check:
+        target.write_text(text)
+        return 0
+    if target.exists() and target.read_text() == text:
+        return 0
+    print(f"{target}: differs from the records; write it with scripts/results_index.py", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
