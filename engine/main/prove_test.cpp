@@ -29,7 +29,7 @@ const std::string kGenerate =
 // A short campaign: one variant of one op confirmed, two blocks a start, a bar that noise cannot hide.
 const std::string kProve =
     "prove --scratch --ops attention_decode --confirm 1 --pairs 8 --blocks 2 --screen-blocks 2 "
-    "--bar 1.2 --json - --out ";
+    "--bar 3 --json - --out ";
 
 struct Outcome {
   int code = -1;
@@ -178,8 +178,12 @@ TEST_F(Prove, RunsResumesAndArms) {
 
 TEST_F(Prove, StopsWithinItsBudgetAndSaysSo) {
   if (!host_device().avx2) GTEST_SKIP() << "no variant runs on this machine";
+  // A file that is no record does not stop a campaign that has no need to write to it.
+  fs::create_directories(path("r/scratch/earlier"));
+  std::ofstream(path("r/scratch/earlier/ab.jsonl")) << "no record\n";
   const Outcome o = run(kProve + path("r") + " --budget-s 0.001");
   EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(says(o, "passed over " + path("r/scratch/earlier/ab.jsonl") + ": line 1")) << o.err;
   const json answer = json::parse(o.out);
   EXPECT_FALSE(answer.at("complete"));
   for (const json& m : answer.at("members")) EXPECT_TRUE(m.at("screening").is_null());
