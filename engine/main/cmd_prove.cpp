@@ -1,16 +1,20 @@
 // assay prove: parity, screening and confirmation of every variant of this machine, and the proven set that follows.
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <span>
 
 #include <CLI/CLI.hpp>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "bench/analysis.h"
@@ -64,6 +68,26 @@ struct Member {
 };
 
 std::string text_of(const Member& m) { return m.op->name + " " + m.lane + " " + m.variant; }
+
+// One campaign at a time in a results folder: two would disturb each other's timing and both make the same comparison.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& folder)
+      : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    if (fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
+    const bool busy = errno == EWOULDBLOCK;
+    const std::string why = std::strerror(errno);
+    if (fd_ >= 0) ::close(fd_);
+    throw Error(Exit::kCheckFailed,
+                folder + (busy ? ": another campaign is running there" : ": cannot lock: " + why));
+  }
+  ~FolderLock() { ::close(fd_); }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int fd_;
+};
 
 class Campaign {
  public:
@@ -167,7 +191,9 @@ class Campaign {
                       (error ? error.message() : std::strerror(errno)));
     }
     const std::string ledger = ledger_path(o_.out, now_.card, "host", o_.scratch);
-    for (const std::string& file : record_files(fs::path(ledger).parent_path().string())) {
+    const std::string card_folder = fs::path(ledger).parent_path().string();
+    lock_.emplace(card_folder);
+    for (const std::string& file : record_files(card_folder)) {
       try {
         for (json& r : read_records(file)) {
           if (r.contains("build") && r["build"].at("commit") == now_.commit)
@@ -383,6 +409,7 @@ class Campaign {
   Standing now_;
   std::string folder_;
   std::string set_path_;
+  std::optional<FolderLock> lock_;
   Clock::time_point started_ = Clock::now();
   std::vector<Member> members_;
   std::vector<std::string> untimed_;

@@ -5,8 +5,10 @@
 #include <map>
 #include <string>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -190,6 +192,17 @@ TEST_F(Prove, StopsWithinItsBudgetAndSaysSo) {
   EXPECT_FALSE(fs::exists(answer.at("proven_set").get<std::string>()));
 }
 
+TEST_F(Prove, RefusesASecondCampaignInTheSameFolder) {
+  if (!host_device().avx2) GTEST_SKIP() << "no variant runs on this machine";
+  fs::create_directories(path("r/scratch"));
+  const int fd = ::open(path("r/scratch").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_EQ(::flock(fd, LOCK_EX), 0);
+  const Outcome o = run(kProve + path("r"));
+  ::close(fd);
+  EXPECT_EQ(o.code, 1);
+  EXPECT_TRUE(says(o, "another campaign is running")) << o.err;
+}
+
 TEST_F(Prove, RefusesBadUseBeforeItRuns) {
   std::ofstream(path("file")) << "x";
   for (const auto& [arguments, code, part] :
@@ -204,8 +217,10 @@ TEST_F(Prove, RefusesBadUseBeforeItRuns) {
         {"--ops router_topk", 77, "router_topk"},
         {"--out " + path("file") + "/below", 1, path("file") + "/below"},
         {"--out /proc/nowhere", 1, "/proc/nowhere"}}) {
-    const Outcome o = run("prove --scratch " + arguments +
-                          (arguments.starts_with("--out") ? "" : " --out " + path("r")));
+    std::string rest;
+    if (!arguments.starts_with("--out")) rest += " --out " + path("r");
+    if (!arguments.starts_with("--ops")) rest += " --ops attention_decode";
+    const Outcome o = run("prove --scratch " + arguments + rest);
     EXPECT_EQ(o.code, code) << arguments << ": " << o.err;
     EXPECT_TRUE(says(o, part)) << arguments << ": " << o.err;
     EXPECT_EQ(o.out, "");
