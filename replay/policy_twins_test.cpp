@@ -420,7 +420,8 @@ struct SuccessorTwin : Twin {
   std::uint64_t last_step = ~std::uint64_t{0};
 
   float first_scale(std::uint32_t layer) const {
-    return std::pow(rules[1], -static_cast<float>(layer) / static_cast<float>(objects / experts));
+    const std::uint32_t layers = objects / experts;
+    return std::pow(rules[1], -static_cast<float>(layer) / static_cast<float>(layers));
   }
   std::vector<Outcome> group(const Objects& m, std::uint64_t step, std::uint64_t) override {
     for (std::uint32_t l = 0; scale.size() < objects / experts; ++l) {

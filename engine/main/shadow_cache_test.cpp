@@ -24,30 +24,30 @@ const std::string kRoot = ASSAY_SOURCE_DIR;
 class ShadowCacheTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    model_ = std::make_unique<Model>(kRoot + "/engine/models/tiny-gemma4-moe-q4_0.gguf",
-                                     ModelSettings{.chunk = 48});
+    model = std::make_unique<Model>(kRoot + "/engine/models/tiny-gemma4-moe-q4_0.gguf",
+                                    ModelSettings{.chunk = 48});
     const std::string text = read_file(kRoot + "/engine/testdata/heldout.txt").substr(0, 700);
-    ids_ = model_->tokenizer().encode(text, true, SpecialMode::kNone);
+    ids = model->tokenizer().encode(text, true, SpecialMode::kNone);
   }
-  static void TearDownTestSuite() { model_.reset(); }
+  static void TearDownTestSuite() { model.reset(); }
 
   // Last logits of each call.
   static std::vector<float> run(const SessionHooks& hooks) {
-    Session session(*model_);
+    Session session(*model);
     session.set_hooks(hooks);
     std::vector<float> out;
     const auto keep = [&](std::span<const float> logits) {
       out.insert(out.end(), logits.begin(), logits.end());
     };
-    const auto ids = std::span(ids_);
-    keep(session.feed(ids.first(100)));
-    for (std::size_t i = 100; i < 110; ++i) keep(session.feed(ids.subspan(i, 1)));
+    const auto all = std::span(ids);
+    keep(session.feed(all.first(100)));
+    for (std::size_t i = 100; i < 110; ++i) keep(session.feed(all.subspan(i, 1)));
     session.reset();
-    keep(session.feed(ids.subspan(40, 30)));
+    keep(session.feed(all.subspan(40, 30)));
     return out;
   }
   static ExpertPolicy::Shape shape(int slots, bool per_layer) {
-    const ModelConfig& c = model_->config();
+    const ModelConfig& c = model->config();
     return {.layers = c.layers,
             .experts = c.experts,
             .top_k = c.experts_used,
@@ -55,11 +55,11 @@ class ShadowCacheTest : public testing::Test {
             .per_layer = per_layer};
   }
 
-  static std::unique_ptr<Model> model_;
-  static std::vector<TokenId> ids_;
+  static std::unique_ptr<Model> model;
+  static std::vector<TokenId> ids;
 };
-std::unique_ptr<Model> ShadowCacheTest::model_;
-std::vector<TokenId> ShadowCacheTest::ids_;
+std::unique_ptr<Model> ShadowCacheTest::model;
+std::vector<TokenId> ShadowCacheTest::ids;
 
 // What replay's policy of that name decides over the routing that the decisions hold.
 std::vector<Event> replayed(const std::vector<ShadowDecision>& decisions,

@@ -161,7 +161,10 @@ class Successor {
     row.scale = row.served_scale;
     float* candidate = candidate_.data() + place(layer, 0);
     const std::uint8_t* resident = resident_.data() + place(layer, 0);
-    for (std::uint32_t j = 0; j < experts_; ++j) candidate[j] = resident[j] != 0 ? value[j] : kFar;
+    std::fill(candidate, candidate + experts_, kFar);
+    for (std::uint32_t j = 0; j < experts_; ++j) {
+      if (resident[j] != 0) candidate[j] = value[j];
+    }
   }
 
   float least(std::uint32_t layer) const {
