@@ -97,7 +97,7 @@ struct V {
 
 constexpr int kTile = 8;
 
-#include "kernels/base/quant_formats_simd.h"
+#include "kernels/base/quant_formats_simd.inc"
 
 RowKernels::ExactTile exact(BlockType type) { return kRowKernelsAvx2.exact(type); }
 void pack(BlockType type,
