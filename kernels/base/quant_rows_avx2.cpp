@@ -302,9 +302,9 @@ ASSAY_TARGET void pack(BlockType type,
                        const std::uint16_t* scales,
                        std::size_t n,
                        Q8Record* out) {
-  const int offset = type == BlockType::kQ4_0   ? FormatQ4_0::kOffset
-                     : type == BlockType::kQ5_0 ? FormatQ5_0::kOffset
-                                                : FormatQ8_0::kOffset;
+  const int offset = type == BlockType::kQ4_0   ? FormatQ40::kOffset
+                     : type == BlockType::kQ5_0 ? FormatQ50::kOffset
+                                                : FormatQ80::kOffset;
   const bool split = type == BlockType::kQ6_K;
   const bool minimum =
       !split && type != BlockType::kQ4_0 && type != BlockType::kQ5_0 && type != BlockType::kQ8_0;
@@ -332,21 +332,21 @@ ASSAY_TARGET void pack(BlockType type,
 RowKernels::ExactTile exact(BlockType type) {
   switch (type) {
     case BlockType::kQ4_0:
-      return exact_tile<FormatQ4_0>;
+      return exact_tile<FormatQ40>;
     case BlockType::kQ4_1:
-      return exact_tile<FormatQ4_1>;
+      return exact_tile<FormatQ41>;
     case BlockType::kQ5_0:
-      return exact_tile<FormatQ5_0>;
+      return exact_tile<FormatQ50>;
     case BlockType::kQ5_1:
-      return exact_tile<FormatQ5_1>;
+      return exact_tile<FormatQ51>;
     case BlockType::kQ8_0:
-      return exact_tile<FormatQ8_0>;
+      return exact_tile<FormatQ80>;
     case BlockType::kQ4_K:
-      return exact_tile<FormatQ4_K>;
+      return exact_tile<FormatQ4K>;
     case BlockType::kQ5_K:
-      return exact_tile<FormatQ5_K>;
+      return exact_tile<FormatQ5K>;
     case BlockType::kQ6_K:
-      return exact_tile<FormatQ6_K>;
+      return exact_tile<FormatQ6K>;
     case BlockType::kF32:
       return float_row<FloatF32>;
     case BlockType::kF16:
