@@ -13,11 +13,10 @@
 #include <thread>
 #include <unordered_set>
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "kernels/base/error.h"
+#include "kernels/base/output_file.h"
 
 namespace assay {
 namespace {
@@ -383,54 +382,29 @@ void fill_chunk(const TensorInfo& t,
 
 // ---- writing ----
 
-class OutputFile {
+class ModelFile {
  public:
-  explicit OutputFile(const std::string& path)
-      : path_(path), temporary_(path + ".tmp." + std::to_string(::getpid())) {
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd_ < 0) fail("create");
+  explicit ModelFile(const std::string& path) : file_(path) {
+    if (file_.in_place()) throw UserError(path + ": a model needs a regular file");
   }
-  ~OutputFile() {
-    if (fd_ < 0) return;
-    ::close(fd_);
-    ::unlink(temporary_.c_str());
-  }
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
-
   void resize(std::uint64_t bytes) const {
-    if (::ftruncate(fd_, static_cast<off_t>(bytes)) != 0) fail("set the size of");
+    if (::ftruncate(file_.fd(), static_cast<off_t>(bytes)) != 0) file_.fail("set its size");
   }
   void write_at(std::uint64_t offset, const void* data, std::size_t bytes) const {
     const char* p = static_cast<const char*>(data);
     while (bytes > 0) {
-      const ssize_t n = ::pwrite(fd_, p, bytes, static_cast<off_t>(offset));
+      const ssize_t n = ::pwrite(file_.fd(), p, bytes, static_cast<off_t>(offset));
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0) fail("write");
+      if (n < 0) file_.fail("write");
       p += n;
       offset += static_cast<std::uint64_t>(n);
       bytes -= static_cast<std::size_t>(n);
     }
   }
-  void finish() {
-    if (::close(fd_) != 0) fail("close");
-    fd_ = -1;
-    if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
-      const int error = errno;
-      ::unlink(temporary_.c_str());
-      errno = error;
-      fail("rename to");
-    }
-  }
+  void finish() { file_.finish(); }
 
  private:
-  [[noreturn]] void fail(const char* step) const {
-    throw Error(Exit::kCheckFailed,
-                path_ + ": cannot " + step + " the file: " + std::strerror(errno));
-  }
-  std::string path_;
-  std::string temporary_;
-  int fd_ = -1;
+  OutputFile file_;
 };
 
 }  // namespace
@@ -555,7 +529,7 @@ void make_model(const MakeModelOptions& options,
                 const std::function<void(std::uint64_t done, std::uint64_t total)>& progress) {
   const GgufWriter writer = describe_model(options);
   const std::vector<TensorInfo> tensors = writer.tensors();
-  OutputFile file(path);
+  ModelFile file(path);
   file.resize(writer.file_bytes());  // padding stays zero
   {
     const std::string head = writer.head();

@@ -12,7 +12,15 @@ namespace assay::replay {
 namespace {
 
 TraceReader open_structured(const std::string& path, TraceKind kind) {
-  if (kind == TraceKind::kMrt) return TraceReader(path);
+  if (kind == TraceKind::kMrt) {
+    TraceReader reader(path);
+    try {
+      reader.verify_crc();
+    } catch (const CheckError& e) {
+      throw InputError(std::string(e.what()) + "; capture it again");
+    }
+    return reader;
+  }
   const TemporaryPath converted;
   if (kind == TraceKind::kJsonl) {
     jsonl_to_mrt(path, converted.get());

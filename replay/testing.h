@@ -86,7 +86,11 @@ inline void write_random_trace(const std::string& path, const RandomTraceOptions
       w.append(s);
     }
   }
-  if (o.seal) w.seal();
+  if (o.seal) {
+    w.seal();
+  } else {
+    w.leave_unsealed();
+  }
 }
 
 }  // namespace assay::replay

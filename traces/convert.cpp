@@ -421,7 +421,11 @@ void jsonl_to_mrt(const std::string& in, const std::string& out) {
   if (writer == nullptr) open(weights.value_or(WeightKind::kNone));
   for (; entry < table.size(); ++entry)
     writer->begin_conversation(table[entry].id, table[entry].split);
-  if (sealed) writer->seal();
+  if (sealed) {
+    writer->seal();
+  } else {
+    writer->leave_unsealed();
+  }
 }
 
 void csv_to_mrt(const std::string& in, const std::string& out) {

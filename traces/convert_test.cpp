@@ -89,7 +89,11 @@ TEST_F(Jsonl, IsLosslessBothWays) {
             if (kind == WeightKind::kNone) s.weights.clear();
             w.append(s);
           }
-          if (seal) w.seal();
+          if (seal) {
+            w.seal();
+          } else {
+            w.leave_unsealed();
+          }
         }
         mrt_to_jsonl(at("a.mrt"), at("a.jsonl"));
         jsonl_to_mrt(at("a.jsonl"), at("b.mrt"));

@@ -7,11 +7,13 @@
 #include <cstring>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "kernels/base/blocks.h"
 #include "kernels/base/error.h"
+#include "kernels/base/output_file.h"
 #include "traces/crc32.h"
 
 namespace assay {
@@ -440,7 +442,9 @@ void TraceReader::verify_crc() {
 // ---- writer ----
 
 struct TraceWriter::Impl {
-  std::string path;
+  std::string path;     // for messages
+  std::string partial;  // where the records are until the end
+  std::string target;   // where they go
   TraceFormat format;
   File file;
   std::vector<std::byte> buffer;
@@ -450,8 +454,13 @@ struct TraceWriter::Impl {
   std::vector<Conversation> table;
   bool sealed = false;
 
-  Impl(const std::string& p, const TraceFormat& f, int fd) : path(p), format(f), file(fd) {}
+  Impl(std::string p, std::string from, std::string to, const TraceFormat& f, int fd)
+      : path(std::move(p)), partial(std::move(from)), target(std::move(to)), format(f), file(fd) {}
 
+  void move_into_place() const {
+    if (partial != target && ::rename(partial.c_str(), target.c_str()) != 0)
+      throw Error(Exit::kCheckFailed, path + ": cannot rename to: " + std::strerror(errno));
+  }
   void flush() {
     if (buffer.empty()) return;
     write_all(file.get(), path, buffer.data(), buffer.size(), written);
@@ -476,9 +485,20 @@ struct TraceWriter::Impl {
 
 TraceWriter::TraceWriter(const std::string& path, const TraceFormat& format) {
   format.validate();
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const OutputTarget target = output_target(path);
+  const std::string partial = target.in_place ? path : target.path + ".partial";
+  const int fd = ::open(partial.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) throw Error(Exit::kCheckFailed, path + ": cannot create: " + std::strerror(errno));
-  impl_ = std::make_unique<Impl>(path, format, fd);
+  impl_ = std::make_unique<Impl>(path, partial, target.path, format, fd);
+  // The second look: a writer that ended in between has renamed this very file to its final name.
+  struct stat mine {};
+  struct stat there {};
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0 || ::fstat(fd, &mine) != 0 ||
+      ::stat(partial.c_str(), &there) != 0 || mine.st_ino != there.st_ino)
+    throw UserError(path + ": another program is writing it (" + partial + ")");
+  if (!S_ISREG(mine.st_mode)) throw UserError(path + ": a trace needs a regular file");
+  if (::ftruncate(fd, 0) != 0)
+    throw Error(Exit::kCheckFailed, partial + ": cannot empty: " + std::strerror(errno));
   const auto header = encode_header(format, 0, 0);
   write_all(fd, path, header.data(), header.size(), 0);
   impl_->written = header.size();
@@ -589,7 +609,13 @@ void TraceWriter::seal() {
   write_all(w.file.get(), w.path, tail.data(), tail.size(), w.written);
   if (::fsync(w.file.get()) != 0)
     throw Error(Exit::kCheckFailed, w.path + ": cannot sync: " + std::strerror(errno));
+  w.move_into_place();
   w.sealed = true;
+}
+
+void TraceWriter::leave_unsealed() {
+  impl_->flush();
+  impl_->move_into_place();
 }
 
 }  // namespace assay

@@ -121,7 +121,9 @@ std::size_t window_records(const TraceFormat& format);
 // Writes a trace append-only. Until seal() the file is a readable, unsealed trace: header, then whole records.
 class TraceWriter {
  public:
-  // Creates or truncates the file. UserError for an impossible format, Error(1) when the file cannot be created.
+  // Until seal() the records lie in PATH.partial, where an interrupted capture leaves them, readable; what stands at PATH is
+  // replaced by seal(). UserError for an impossible format, for a PATH that is an input of this run or no regular file, and
+  // while another writer holds it; Error(1) when the file cannot be created.
   TraceWriter(const std::string& path, const TraceFormat& format);
   ~TraceWriter();  // flushes; does not seal
   TraceWriter(TraceWriter&&) noexcept;
@@ -143,8 +145,10 @@ class TraceWriter {
   std::uint64_t steps() const;
   // Hands buffered records to the kernel: after it a crash of the process loses nothing.
   void flush();
-  // Writes table and trailer and syncs. Nothing may be appended afterwards.
+  // Writes table and trailer, syncs, and renames to PATH. Nothing may be appended afterwards.
   void seal();
+  // Moves what there is to PATH without table and trailer: a copy of an interrupted capture stays one. In place of seal().
+  void leave_unsealed();
 
  private:
   struct Impl;

@@ -65,7 +65,7 @@ class TraceFile : public ::testing::Test {
       }
     }
     if (seal) w.seal();
-    if (!seal) w.flush();
+    if (!seal) w.leave_unsealed();
     return slurp(path_);
   }
 
@@ -224,9 +224,28 @@ TEST_F(TraceFile, AKilledWriterLeavesItsFlushedRecords) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFSIGNALED(status));
-  TraceReader r(path_);
+  EXPECT_FALSE(std::filesystem::exists(path_));
+  TraceReader r(path_ + ".partial");
   EXPECT_FALSE(r.info().sealed);
   EXPECT_EQ(r.info().steps, 100U);
+}
+
+TEST_F(TraceFile, ALatecomerIsRefusedAndWhatStoodThereStaysUntilTheSeal) {
+  const std::string before = write_small();
+  TraceFormat f;
+  f.geometry = {1, 4, 1};
+  {
+    TraceWriter w(path_, f);
+    w.begin_conversation(0, Split::kTrain);
+    TraceStep s;
+    s.ids = {3};
+    w.append(s);
+    EXPECT_THROW(TraceWriter(path_, f), UserError);
+    EXPECT_EQ(slurp(path_), before);
+    w.seal();
+  }
+  EXPECT_EQ(TraceReader(path_).info().steps, 1U);
+  EXPECT_FALSE(std::filesystem::exists(path_ + ".partial"));
 }
 
 TEST_F(TraceFile, AFileThatShrinksWhileItIsReadIsRefusedNotASignal) {

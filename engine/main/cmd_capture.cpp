@@ -14,6 +14,7 @@
 #include "kernels/base/build_id.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
+#include "kernels/base/output_file.h"
 #include "kernels/base/program.h"
 #include "traces/trace.h"
 
@@ -171,6 +172,7 @@ int run(int argc, char** argv) {
       ->type_name("PATH");
   parse_command_line(app, argc, argv);
 
+  protect_input(text_file);
   const std::string content = read_file(text_file);
   const std::vector<Text> texts =
       text_file.ends_with(".jsonl") ? read_jsonl(text_file, content) : cut_text(content);

@@ -10,6 +10,7 @@
 #include "engine/main/command.h"
 #include "engine/tokenizer.h"
 #include "kernels/base/error.h"
+#include "kernels/base/output_file.h"
 #include "kernels/base/program.h"
 
 namespace assay {
@@ -61,6 +62,7 @@ int run(int argc, char** argv) {
   parse_command_line(app, argc, argv);
 
   const std::vector<TokenId> ids = parse_ids(ids_text);
+  protect_input(model);
   const Tokenizer tokenizer = Tokenizer::load(GgufFile::open(model));
   const std::string bytes = tokenizer.decode(ids, show_control);
   if (!json_path.empty()) {

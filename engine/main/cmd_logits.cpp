@@ -13,6 +13,7 @@
 #include "engine/main/model_options.h"
 #include "engine/sampler.h"
 #include "kernels/base/error.h"
+#include "kernels/base/output_file.h"
 #include "kernels/base/program.h"
 
 namespace assay {
@@ -92,37 +93,6 @@ RouteTable exact_routes(const Options& o, const std::vector<TokenId>& ids) {
   return table;
 }
 
-// Rows as they come, renamed to the final path at the end.
-class RawFile {
- public:
-  explicit RawFile(const std::string& path) : path_(path), temporary_(path + ".tmp") {
-    if (path_.empty()) return;
-    out_.open(temporary_, std::ios::binary | std::ios::trunc);
-    if (!out_) throw Error(Exit::kCheckFailed, temporary_ + ": cannot be written");
-  }
-  ~RawFile() {
-    if (out_.is_open()) std::remove(temporary_.c_str());
-  }
-  void add(std::span<const float> row) {
-    if (out_.is_open()) {
-      out_.write(reinterpret_cast<const char*>(row.data()),
-                 static_cast<std::streamsize>(row.size_bytes()));
-    }
-  }
-  void close() {
-    if (!out_.is_open()) return;
-    out_.close();
-    if (out_.fail() || std::rename(temporary_.c_str(), path_.c_str()) != 0) {
-      throw Error(Exit::kCheckFailed, path_ + ": cannot be written");
-    }
-  }
-
- private:
-  std::string path_;
-  std::string temporary_;
-  std::ofstream out_;
-};
-
 int run(int argc, char** argv) {
   const Options o = parse(argc, argv);
   const auto ids =
@@ -135,21 +105,22 @@ int run(int argc, char** argv) {
   const auto model = open_model(o.model.model, settings);
   Session session(*model);
   if (routes) session.set_hooks({.routes = &*routes});
-  RawFile raw(o.raw_path);
+  std::optional<OutputFile> raw;
+  if (!o.raw_path.empty()) raw.emplace(o.raw_path);
   std::vector<int> positions;
   std::vector<TokenId> best;
   const auto wants = [&](int p) { return wanted.contains(p); };
   const auto sink = [&](int p, std::span<const float> row) {
     positions.push_back(p);
     best.push_back(static_cast<TokenId>(std::max_element(row.begin(), row.end()) - row.begin()));
-    raw.add(row);
+    if (raw) raw->write(row.data(), row.size_bytes());
   };
   if (o.step) {
     for (const TokenId& id : ids) session.feed({&id, 1}, wants, sink);
   } else {
     session.feed(ids, wants, sink);
   }
-  raw.close();
+  if (raw) raw->finish();
   log_armed(*model);
 
   write_json(o.json_path,

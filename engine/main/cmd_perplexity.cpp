@@ -12,6 +12,7 @@
 #include "engine/main/model_options.h"
 #include "engine/perplexity.h"
 #include "kernels/base/error.h"
+#include "kernels/base/output_file.h"
 #include "kernels/base/program.h"
 
 namespace assay {
@@ -32,6 +33,7 @@ int run(int argc, char** argv) {
       ->type_name("PATH");
   parse_command_line(app, argc, argv);
 
+  protect_input(text_file);
   const std::string text = read_file(text_file);
   ModelSettings settings = resolve(options);
   if (options.ctx == 0) settings.context = kPerplexityWindow;

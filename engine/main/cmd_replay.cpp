@@ -184,7 +184,9 @@ int run(int argc, char** argv) {
   app.add_option("--mode", f.mode, "group (default), plain (default for flat logs)")
       ->type_name("M");
   app.add_option("--experts", f.experts, "flat logs: experts a layer")->type_name("N");
-  app.add_option("--steps", f.steps, "replay only the first steps")->type_name("N");
+  app.add_option("--steps", f.steps, "replay only the first steps; 0: all")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--warmup", f.warmup, "steps that fill the cache and are not counted")
       ->type_name("N");
   app.add_option("--split", f.split, "all, train, held-out")->type_name("S")->capture_default_str();

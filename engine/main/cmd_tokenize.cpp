@@ -9,6 +9,7 @@
 #include "engine/main/command.h"
 #include "engine/tokenizer.h"
 #include "kernels/base/error.h"
+#include "kernels/base/output_file.h"
 #include "kernels/base/program.h"
 
 namespace assay {
@@ -42,7 +43,9 @@ int run(int argc, char** argv) {
   if (!mode) throw UserError("--special '" + special + "': valid are all, user-defined, none");
   if (!text && text_file.empty()) throw UserError("one of --text and --text-file is needed");
 
+  protect_input(model);
   const Tokenizer tokenizer = Tokenizer::load(GgufFile::open(model));
+  if (!text_file.empty()) protect_input(text_file);
   const auto ids = tokenizer.encode(text ? *text : read_file(text_file), !no_bos, *mode);
   write_json(
       json_path,

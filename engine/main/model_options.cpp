@@ -8,6 +8,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
+#include "kernels/base/output_file.h"
 #include "kernels/base/program.h"
 #include "kernels/base/proven.h"
 
@@ -95,6 +96,7 @@ ModelSettings resolve(const ModelOptions& o) {
 }
 
 std::unique_ptr<Model> open_model(const std::string& path, const ModelSettings& settings) {
+  protect_input(path);
   auto model = std::make_unique<Model>(path, settings);
   for (const auto& [op, choice] : settings.selection.choices) {
     if (choice.variant != "stock") {

@@ -236,7 +236,7 @@ TEST_F(Prove, ProvenArmsWhatIsTrueOfThisMachineAndSaysWhyNotOtherwise) {
   EXPECT_TRUE(says(o, "no proven set is recorded for '" + host_device().name + "'")) << o.err;
   EXPECT_EQ(armed_of(o), "");
 
-  ProvenSet elsewhere = set_of("gemv_quant", "exact", "avx2");
+  ProvenSet elsewhere = set_of("gemv_quant", "fast", "avx2");
   elsewhere.card = "Another CPU";
   store(elsewhere);
   o = run(proven, program);
@@ -246,19 +246,19 @@ TEST_F(Prove, ProvenArmsWhatIsTrueOfThisMachineAndSaysWhyNotOtherwise) {
           program);
   EXPECT_TRUE(says(o, "it is of card 'Another CPU'")) << o.err;
 
-  ProvenSet set = set_of("gemv_quant", "exact", "avx2");
+  ProvenSet set = set_of("gemv_quant", "fast", "avx2");
   store(set);
   o = run(proven, program);
   EXPECT_TRUE(says(o, "gemv_quant=avx2 armed: x2.500")) << o.err;
   EXPECT_EQ(armed_of(o), "gemv_quant=avx2 ran;");
-  o = run(proven + " --numerics fast", program);
-  EXPECT_TRUE(says(o, "no winner for the fast lane")) << o.err;
+  o = run(proven + " --numerics exact", program);
+  EXPECT_TRUE(says(o, "no winner for the exact lane")) << o.err;
   EXPECT_EQ(armed_of(o), "");
   o = run(proven, "ASSAY_GEMV_QUANT=stock " + program);
   EXPECT_EQ(armed_of(o), "") << "a switch overrides a profile";
 
   // One edited source: its digest moves and with it the set's.
-  ProvenEntry& entry = set.ops["gemv_quant"]["exact"];
+  ProvenEntry& entry = set.ops["gemv_quant"]["fast"];
   entry.files["variants/gemv_quant/avx2.cpp"] = std::string(16, '0');
   entry.source_digest = std::string(64, '0');
   store(set);
@@ -269,7 +269,7 @@ TEST_F(Prove, ProvenArmsWhatIsTrueOfThisMachineAndSaysWhyNotOtherwise) {
       << o.err;
   EXPECT_EQ(armed_of(o), "");
 
-  set = set_of("gemv_quant", "exact", "avx2");
+  set = set_of("gemv_quant", "fast", "avx2");
   set.scratch = true;
   store(set);
   o = run(proven, program);
@@ -287,7 +287,7 @@ TEST_F(Prove, ProvenArmsWhatIsTrueOfThisMachineAndSaysWhyNotOtherwise) {
 TEST_F(Prove, EveryProgramWithAModelArmsTheSameSet) {
   if (!host_device().avx2) GTEST_SKIP() << "no variant runs on this machine";
   const std::string set = path("proven_host.json");
-  write_file_atomic(set, proven_text(set_of("gemv_quant", "exact", "avx2")) + "\n");
+  write_file_atomic(set, proven_text(set_of("gemv_quant", "fast", "avx2")) + "\n");
   const std::string logits = "logits --model " + kModel + " --ids 2,5,7 --step --raw ";
   EXPECT_EQ(run(logits + path("stock.f32")).code, 0);
   const Outcome o = run(logits + path("armed.f32") + " --profile " + set);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
+#include "kernels/base/output_file.h"
 
 namespace assay {
 
@@ -32,7 +33,7 @@ Shadow::Shadow(const ShadowOptions& options, const Model& model) : options_(opti
   served_ = std::make_unique<ShadowCache>(shape, variant_);
   if (!compared_.empty()) beside_ = std::make_unique<ShadowCache>(shape, compared_);
   if (options.log.empty()) return;
-  log_.open(options.log);
+  log_.open(output_target(options.log).path);
   if (!log_) throw UserError(options.log + ": cannot be written");
   log_ << nlohmann::json{{"schema", "assay-shadow-log"},
                          {"schema_version", 1},

@@ -15,6 +15,7 @@
 #include "kernels/base/env.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
+#include "kernels/base/output_file.h"
 
 namespace assay {
 namespace {
@@ -77,11 +78,10 @@ void parse_command_line(CLI::App& app, int argc, char** argv) {
     throw;
   } catch (const CLI::ParseError& e) {
     std::string text = e.what();
-    const auto subs = app.get_subcommands([](CLI::App*) { return true; });
-    if (!subs.empty() && app.get_subcommands().empty()) {
-      text += "; valid commands:";
-      for (const auto* s : subs) text += " " + s->get_name();
-    }
+    std::string commands;  // an option group is a subcommand without a name
+    for (const auto* s : app.get_subcommands([](CLI::App* s) { return !s->get_name().empty(); }))
+      commands += " " + s->get_name();
+    if (!commands.empty() && app.get_subcommands().empty()) text += "; valid commands:" + commands;
     throw UserError(text + " (--help lists what is valid)");
   }
 }
@@ -126,25 +126,9 @@ std::string read_file(const std::string& path, std::size_t max_bytes) {
 }
 
 void write_file_atomic(const std::string& path, std::string_view content) {
-  const std::string temporary = path + ".tmp." + std::to_string(::getpid());
-  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  const auto fail = [&](const char* step) {
-    const int error = errno;
-    if (fd >= 0) ::close(fd);
-    ::unlink(temporary.c_str());
-    throw Error(Exit::kCheckFailed, path + ": cannot " + step + ": " + std::strerror(error));
-  };
-  if (fd < 0) fail("create");
-  std::size_t done = 0;
-  while (done < content.size()) {
-    const ssize_t n = ::write(fd, content.data() + done, content.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail("write");
-    done += static_cast<std::size_t>(n);
-  }
-  if (::fsync(fd) != 0) fail("sync");
-  ::close(fd);
-  if (::rename(temporary.c_str(), path.c_str()) != 0) fail("rename");
+  OutputFile file(path);
+  file.write(content.data(), content.size());
+  file.finish();
 }
 
 Progress::Progress(std::string label, std::uint64_t total)

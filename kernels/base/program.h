@@ -28,7 +28,7 @@ void parse_command_line(CLI::App& app, int argc, char** argv);
 void write_json(const std::string& path, const std::string& document);
 // Reads a whole file. InputError naming the path and the reason: missing, a directory, unreadable, over max_bytes.
 std::string read_file(const std::string& path, std::size_t max_bytes = std::size_t{1} << 30);
-// Writes via a temporary file and rename, so that a reader sees the old or the new content. Error(1) naming the path.
+// An OutputFile (output_file.h) with this content.
 void write_file_atomic(const std::string& path, std::string_view content);
 
 // A bar on stderr when it is a terminal; silent otherwise. Redraws at most ten times a second.
