@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "kernels/base/build_id.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 #include "kernels/base/output_file.h"
@@ -97,6 +98,7 @@ ModelSettings resolve(const ModelOptions& o) {
 
 std::unique_ptr<Model> open_model(const std::string& path, const ModelSettings& settings) {
   protect_input(path);
+  ASSAY_LOG(info, "assay {}", build_line());
   auto model = std::make_unique<Model>(path, settings);
   for (const auto& [op, choice] : settings.selection.choices) {
     if (choice.variant != "stock") {
