@@ -6,6 +6,7 @@
 
 #include "bench/analysis.h"
 #include "bench/campaign.h"
+#include "bench/expert_stream.h"
 #include "bench/plan.h"
 #include "kernels/base/build_id.h"
 #include "kernels/base/error.h"
@@ -111,6 +112,56 @@ std::vector<std::string> ab_faults(const json& record) {
         differences(record.at(part), computed.at(part), part, faults);
     } catch (const InputError& e) {
       faults.push_back(e.what());
+    }
+  }
+  return faults;
+}
+
+// The quartiles that are quoted are those of the stored rounds.
+std::vector<std::string> probe_faults(const json& record) {
+  std::vector<std::string> faults;
+  std::size_t index = 0;
+  for (const json& arm : record.at("experts_host").at("arms")) {
+    const std::string where = "experts_host/arms/" + std::to_string(index++);
+    if (arm.at("of_probe") != json(quartiles(arm.at("rounds").get<std::vector<double>>())))
+      faults.push_back(where + "/of_probe: not the quartiles of the rounds");
+  }
+  return faults;
+}
+
+// Rates follow from tokens and times, a ratio from the rates, and a row without a peer says why.
+std::vector<std::string> model_speed_faults(const json& record) {
+  std::vector<std::string> faults;
+  std::size_t index = 0;
+  for (const json& row : record.at("rows")) {
+    const std::string where = "rows/" + std::to_string(index++);
+    const auto expect = [&](bool good, const char* key, const char* what) {
+      if (!good) faults.push_back(where + "/" + key + ": " + what);
+    };
+    const double tokens = row.at("tokens");
+    auto ms = row.at("time_ms").get<std::vector<double>>();
+    std::sort(ms.begin(), ms.end());
+    const std::size_t n = ms.size();
+    const double middle = n % 2 == 1 ? ms[n / 2] : 0.5 * (ms[n / 2 - 1] + ms[n / 2]);
+    const double mine = row.at("median_tokens_per_s");
+    expect(mine == 1000.0 * tokens / middle, "median_tokens_per_s", "not that of time_ms");
+    expect(row.at("slowest_tokens_per_s") == 1000.0 * tokens / ms.back(),
+           "slowest_tokens_per_s",
+           "not that of time_ms");
+    expect(row.at("fastest_tokens_per_s") == 1000.0 * tokens / ms.front(),
+           "fastest_tokens_per_s",
+           "not that of time_ms");
+    const json& peer = row.at("peer");
+    if (peer.at("name").is_null()) {
+      expect(peer.contains("reason"), "peer", "name is null without a reason");
+    } else {
+      const bool whole =
+          peer.contains("version") && peer.contains("tokens_per_s") && peer.contains("ratio");
+      expect(whole, "peer", "lacks version, tokens_per_s or ratio");
+      if (whole)
+        expect(peer["ratio"] == mine / peer["tokens_per_s"].get<double>(),
+               "peer/ratio",
+               "not that of the two rates");
     }
   }
   return faults;
@@ -225,6 +276,8 @@ std::vector<std::string> record_faults(const json& record, const RecordJudge& ju
   std::vector<std::string> faults;
   const std::string schema = record.at("schema");
   if (schema == "abg-result") faults = ab_faults(record);
+  if (schema == "assay-probe") faults = probe_faults(record);
+  if (schema == "assay-bench-model") faults = model_speed_faults(record);
   if (judge) {
     const auto more = judge(record);
     faults.insert(faults.end(), more.begin(), more.end());

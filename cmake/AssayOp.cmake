@@ -7,9 +7,24 @@ add_library(assay_ops STATIC)
 target_link_libraries(assay_ops PUBLIC assay_base)
 set_property(GLOBAL PROPERTY ASSAY_OP_NAMES "")
 
-# Tests run without the developer's ASSAY_* switches.
+# Under a sanitizer a test's own code is built plain: what it tests stays checked in full, and the build takes half the time.
+set(ASSAY_TEST_OPTIONS "")
+if(ASSAY_SANITIZE)
+  set(ASSAY_TEST_OPTIONS -O0 -fno-sanitize=undefined)
+endif()
+
+# Tests run without the developer's ASSAY_* switches. What every test parses first is compiled once for all of them;
+# scripts/tidy reads the files without it, so each still has to include what it uses.
 include(GoogleTest)
 function(assay_test target)
+  if(NOT TARGET assay_test_headers)
+    file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/generated/test_headers.cpp" CONTENT "// Carries the tests' precompiled headers.\n")
+    add_library(assay_test_headers OBJECT "${CMAKE_BINARY_DIR}/generated/test_headers.cpp")
+    target_link_libraries(assay_test_headers PRIVATE assay_base GTest::gtest)
+    target_compile_options(assay_test_headers PRIVATE ${ASSAY_TEST_OPTIONS})
+    target_precompile_headers(assay_test_headers PRIVATE <gtest/gtest.h> <nlohmann/json.hpp> <algorithm> <filesystem> <fstream>
+      <functional> <map> <sstream> <string> <vector>)
+  endif()
   cmake_parse_arguments(T "" "LABEL;TIMEOUT" "SOURCES;LIBS;ARGS" ${ARGN})
   if(NOT T_LABEL)
     set(T_LABEL host)
@@ -19,10 +34,29 @@ function(assay_test target)
   endif()
   add_executable(${target} ${T_SOURCES})
   target_link_libraries(${target} PRIVATE assay_flags ${T_LIBS} GTest::gtest GTest::gtest_main)
+  target_precompile_headers(${target} REUSE_FROM assay_test_headers)
+  target_compile_options(${target} PRIVATE ${ASSAY_TEST_OPTIONS})
   target_compile_definitions(${target} PRIVATE
     ASSAY_SOURCE_DIR="${CMAKE_SOURCE_DIR}" ASSAY_BINARY_DIR="${CMAKE_BINARY_DIR}")
   gtest_discover_tests(${target} DISCOVERY_TIMEOUT 60 DISCOVERY_MODE PRE_TEST
     PROPERTIES LABELS ${T_LABEL} TIMEOUT ${T_TIMEOUT})
+endfunction()
+
+# assay_fuzz_target(<name> <lib>): fuzz_<name>.cpp of this folder with the driver of engine/fuzz, seeds in seeds/<name>.
+#   bin/fuzz_<name> --runs N    seeded mutations of the seeds, any compiler; a short run is a test
+function(assay_fuzz_target name lib)
+  if(NOT TARGET assay_fuzz_driver)
+    add_library(assay_fuzz_driver STATIC "${CMAKE_SOURCE_DIR}/engine/fuzz/driver.cpp")
+    target_link_libraries(assay_fuzz_driver PUBLIC assay_base)
+  endif()
+  set(seeds "${CMAKE_BINARY_DIR}/generated/fuzz/${name}_seeds.cpp")
+  file(CONFIGURE OUTPUT "${seeds}" CONTENT "extern const char* const fuzz_seeds;
+const char* const fuzz_seeds = \"${CMAKE_CURRENT_SOURCE_DIR}/seeds/${name}\";
+")
+  add_executable(fuzz_${name} fuzz_${name}.cpp "${seeds}")
+  target_link_libraries(fuzz_${name} PRIVATE assay_fuzz_driver ${lib})
+  add_test(NAME fuzz_${name}.smoke COMMAND fuzz_${name} --runs 5000 --artifacts "${CMAKE_BINARY_DIR}/fuzz")
+  set_tests_properties(fuzz_${name}.smoke PROPERTIES LABELS host TIMEOUT 300)
 endfunction()
 
 # CUDA sources: nvcc's, or with ASSAY_SIMT ordinary C++ over kernels/base/simt. Source properties hold for the folder of

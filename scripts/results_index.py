@@ -51,6 +51,37 @@ def parity_row(record):
     return "| " + " | ".join(cells) + " |"
 
 
+def other_row(record):
+    """A record of a measurement that is no comparison of variants, in one line; None for those listed elsewhere."""
+    schema = record["schema"]
+    if schema == "assay-search":
+        what = "policy search"
+        found = "; ".join(f"{100 * a['residency']:.0f} % resident: {100 * a['difference']:+.1f} points of the gap beyond decay32 "
+                          f"({100 * a['interval'][0]:+.1f} .. {100 * a['interval'][1]:+.1f})" for a in record["against"])
+    elif schema == "assay-replay-speed":
+        what, met = "replay speed", [a for a in record["arms"] if a["goal_per_s"] is not None]
+        found = f"{sum(a['best_per_s'] >= a['goal_per_s'] for a in met)} of {len(met)} goals met"
+    elif schema == "assay-probe":
+        p = record["experts_host"]
+        what = f"experts drawn from memory, {p['type']}, {p['threads']} threads"
+        found = "; ".join(f"`{a['variant']}` {100 * a['of_probe'][1]:.1f} % of a read-only probe" for a in p["arms"])
+    elif schema == "assay-bench-model":
+        what = f"model speed, {record['numerics']} lane, {record['threads']} threads"
+        found = "; ".join(
+            f"{r['test']} {r['tokens']} at {r['depth_tokens']}: "
+            + (f"x{r['peer']['ratio']:.2f} {r['peer']['name']}" if r["peer"]["name"] else f"{r['median_tokens_per_s']:.4g} tokens/s, no peer")
+            for r in record["rows"])
+    elif schema == "assay-nightly":
+        what = f"nightly, {record['sanitizers']} sanitizers"
+        bad = [s["name"] for s in record["steps"] if s["exit"] != 0]
+        found = "; ".join(s["said"] for s in record["steps"]) if not bad else "found something: " + ", ".join(bad)
+    elif schema == "assay-calibration":
+        what, found = "the harness on a device of known effects", f"{len(record['cells'])} cells" if "cells" in record else "table"
+    else:
+        return None
+    return f"| {what} | {found} | {record['build']['commit'][:12] if isinstance(record['build'], dict) else record['build'].split(' commit ')[1][:12]} | `{record['record_sha256'][:16]}` |"
+
+
 def section(card):
     records = list(records_of(card))
     sets = [json.loads(p.read_text()) for p in sorted(card.rglob("proven_*.json"))]
@@ -70,6 +101,11 @@ def section(card):
         out.append("|---|---|---|---|---|---|---|---|")
         out += [parity_row(r) for r in sorted(
             parity, key=lambda r: (r["op"], r["variant"], r["recorded_utc"], r["record_sha256"]))]
+    others = [row for r in sorted(records, key=lambda r: (r["schema"], r.get("recorded_utc", ""))) if (row := other_row(r))]
+    if others:
+        out.append("\n| measurement | found | commit | record |")
+        out.append("|---|---|---|---|")
+        out += others
     ledger = [r for r in records if r["schema"] == "assay-ledger"]
     if ledger:
         events = {e: sum(r["event"] == e for r in ledger) for e in ("started", "finished", "refused")}

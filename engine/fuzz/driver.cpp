@@ -24,6 +24,7 @@
 #include "kernels/base/rng.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+extern const char* const fuzz_seeds;  // the target's folder of seeds (cmake/AssayOp.cmake)
 
 namespace assay {
 namespace {
@@ -202,7 +203,7 @@ int run(int argc, char** argv) {
   parse_command_line(app, argc, argv);
 
   namespace fs = std::filesystem;
-  if (inputs.empty()) inputs.push_back(ASSAY_FUZZ_SEEDS);
+  if (inputs.empty()) inputs.emplace_back(fuzz_seeds);
   std::vector<std::string> files;
   for (const std::string& input : inputs) {
     if (fs::is_directory(input)) {

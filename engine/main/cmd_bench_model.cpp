@@ -3,18 +3,23 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <iostream>
+#include <filesystem>
+#include <fstream>
+#include <optional>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "bench/peer.h"
 #include "engine/main/command.h"
 #include "engine/main/model_options.h"
-#include "kernels/base/build_id.h"
+#include "engine/main/record_options.h"
 #include "kernels/base/device_info.h"
 #include "kernels/base/error.h"
 #include "kernels/base/program.h"
 #include "kernels/base/rng.h"
+#include "kernels/base/sha256.h"
 
 namespace assay {
 namespace {
@@ -25,7 +30,9 @@ struct Options {
   std::string depths = "0";
   int gen_tokens = 128;
   int repeat = 5;
-  std::string json_path;
+  std::string peer_path;
+  std::string no_peer = "no outside engine was run beside this one";
+  RecordOptions record_to;
 };
 
 Options parse(int argc, char** argv) {
@@ -47,9 +54,13 @@ Options parse(int argc, char** argv) {
       ->type_name("N")
       ->capture_default_str();
   add_model_options(app, o.model);
-  app.add_option("--json", o.json_path, "write all samples as JSON, - is stdout")
-      ->type_name("PATH");
+  app.add_option("--peer", o.peer_path, "output of llama-bench -o json, same file and sitting")
+      ->type_name("FILE");
+  app.add_option("--no-peer", o.no_peer, "why a row has no peer")->type_name("REASON");
+  add_record_options(app, o.record_to);
   parse_command_line(app, argc, argv);
+  check_record_options(o.record_to);
+  if (o.no_peer.empty()) throw UserError("--no-peer: give the reason in words");
   if (o.gen_tokens < 0) throw UserError("--gen-tokens: must be 0 or more");
   if (o.repeat < 1 || o.repeat > 1000) throw UserError("--repeat: must be 1..1000");
   return o;
@@ -69,6 +80,41 @@ struct Row {
   int depth;
   std::vector<double> ms;
 };
+
+// Tensor bytes may differ a little between readers (padding, what is counted); another file differs by more.
+void check_same_file(const PeerRun& peer, std::size_t weights_bytes, const std::string& path) {
+  const double ratio = static_cast<double>(peer.model_bytes) / static_cast<double>(weights_bytes);
+  if (ratio < 0.98 || ratio > 1.02)
+    throw InputError(path + ": model_size " + std::to_string(peer.model_bytes) +
+                     ": another model, this one has " + std::to_string(weights_bytes) + " bytes");
+}
+
+// The outside engine's figure for a row, and ours over it.
+nlohmann::json peer_json(const std::optional<PeerRun>& peer,
+                         const Row& row,
+                         const Options& o,
+                         double mine) {
+  const PeerRate* rate = peer ? peer->find(row.what[0] == 'p', row.tokens, row.depth) : nullptr;
+  if (rate == nullptr)
+    return {{"name", nullptr}, {"reason", peer ? o.peer_path + " has no such test" : o.no_peer}};
+  return {{"name", peer->name},
+          {"version", peer->version},
+          {"device", peer->device},
+          {"threads", peer->threads},
+          {"tokens_per_s", rate->tokens_per_s},
+          {"samples_tokens_per_s", rate->samples},
+          {"ratio", mine / rate->tokens_per_s}};
+}
+
+// What tells two model files apart without reading all of a large one: its size and the hash of its first 16 MiB.
+nlohmann::json model_json(const std::string& path) {
+  constexpr std::size_t kHead = std::size_t{16} << 20;
+  std::ifstream in(path, std::ios::binary);
+  std::string head(kHead, '\0');
+  in.read(head.data(), static_cast<std::streamsize>(kHead));
+  head.resize(static_cast<std::size_t>(in.gcount()));
+  return {{"file_bytes", std::filesystem::file_size(path)}, {"head_sha256", sha256_hex(head)}};
+}
 
 double median(std::vector<double> v) {
   std::sort(v.begin(), v.end());
@@ -117,6 +163,8 @@ int run(int argc, char** argv) {
                     std::to_string(longest));
   }
 
+  std::optional<PeerRun> peer;
+  if (!o.peer_path.empty()) peer = parse_llama_bench(read_file(o.peer_path), o.peer_path);
   const auto model = open_model(o.model);
   const auto ids = random_ids(longest, model->config().vocab);
   Session session(*model);
@@ -127,24 +175,35 @@ int run(int argc, char** argv) {
     measure(session, ids, row, o.repeat);
     progress.update(++done);
   }
-  const bool print = o.json_path != "-";
+  if (peer) check_same_file(*peer, model->weights().bytes(), o.peer_path);
+  const bool print = !o.record_to.quiet();
   if (print) {
-    std::printf("%-8s %8s %8s %14s %14s %14s\n",
+    std::printf("%-8s %8s %8s %14s %14s %14s %10s\n",
                 "test",
                 "tokens",
                 "depth",
                 "median tok/s",
                 "slowest",
-                "fastest");
+                "fastest",
+                "of peer");
   }
   for (const auto& row : rows) {
     const auto rate = [&](double ms) { return 1000.0 * row.tokens / ms; };
     const double mid = rate(median(row.ms));
     const double slow = rate(*std::max_element(row.ms.begin(), row.ms.end()));
     const double fast = rate(*std::min_element(row.ms.begin(), row.ms.end()));
+    const auto beside = peer_json(peer, row, o, mid);
     if (print) {
-      std::printf(
-          "%-8s %8d %8d %14.1f %14.1f %14.1f\n", row.what, row.tokens, row.depth, mid, slow, fast);
+      std::printf("%-8s %8d %8d %14.1f %14.1f %14.1f %10s\n",
+                  row.what,
+                  row.tokens,
+                  row.depth,
+                  mid,
+                  slow,
+                  fast,
+                  beside.contains("ratio")
+                      ? fmt::format("x{:.2f}", beside["ratio"].get<double>()).c_str()
+                      : "none");
     }
     list.push_back({{"test", row.what},
                     {"tokens", row.tokens},
@@ -152,24 +211,21 @@ int run(int argc, char** argv) {
                     {"time_ms", row.ms},
                     {"median_tokens_per_s", mid},
                     {"slowest_tokens_per_s", slow},
-                    {"fastest_tokens_per_s", fast}});
+                    {"fastest_tokens_per_s", fast},
+                    {"peer", beside}});
   }
   log_armed(*model);
-  write_json(o.json_path,
-             nlohmann::json{{"schema", "assay-bench-model"},
-                            {"schema_version", 1},
-                            {"build", build_line()},
-                            {"card", host_device().name},
-                            {"backend", "host"},
-                            {"numerics", to_string(model->numerics())},
-                            {"kv", to_string(model->kv_type())},
-                            {"threads", model->threads()},
-                            {"chunk_tokens", model->chunk()},
-                            {"weights_bytes", model->weights().bytes()},
-                            {"cache_bytes", session.cache().bytes()},
-                            {"rows", list},
-                            {"armed", armed_json(*model)}}
-                 .dump());
+  auto record = record_frame("assay-bench-model", host_device());
+  record.update({{"model", model_json(o.model.model)},
+                 {"numerics", to_string(model->numerics())},
+                 {"kv", to_string(model->kv_type())},
+                 {"threads", model->threads()},
+                 {"chunk_tokens", model->chunk()},
+                 {"weights_bytes", model->weights().bytes()},
+                 {"cache_bytes", session.cache().bytes()},
+                 {"rows", list},
+                 {"armed", armed_json(*model)}});
+  store_record(o.record_to, std::move(record), "bench_model.jsonl");
   return 0;
 }
 

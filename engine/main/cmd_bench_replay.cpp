@@ -11,14 +11,11 @@
 #include <nlohmann/json.hpp>
 #include <time.h>
 
-#include "bench/ab.h"
-#include "engine/main/ab_gates.h"
 #include "engine/main/command.h"
-#include "kernels/base/build_id.h"
+#include "engine/main/record_options.h"
 #include "kernels/base/device_info.h"
 #include "kernels/base/error.h"
 #include "kernels/base/program.h"
-#include "kernels/base/record.h"
 #include "kernels/base/rng.h"
 #include "kernels/base/sha256.h"
 #include "replay/curves.h"
@@ -250,20 +247,15 @@ int run(int argc, char** argv) {
   std::uint64_t steps = 0;
   std::uint64_t seed = 1;
   int rounds = 7;
-  std::string json_path;
-  std::string out;
-  bool scratch = false;
+  RecordOptions record_to;
   app.add_option("trace", path, "a .mrt file of 64 experts a layer")->required()->type_name("T");
   app.add_option("--steps", steps, "use only the first steps")->type_name("N");
   app.add_option("--rounds", rounds, "timed rounds")->type_name("N")->capture_default_str();
   app.add_option("--rng-seed", seed, "of the order")->type_name("N")->capture_default_str();
-  app.add_option("--out", out, "append the record below this folder (results)")->type_name("DIR");
-  app.add_flag(
-      "--scratch", scratch, "allow a dirty tree; the record is watermarked and cannot be cited");
-  app.add_option("--json", json_path, "write the record to a file, - is stdout")->type_name("PATH");
+  add_record_options(app, record_to);
   parse_command_line(app, argc, argv);
   if (rounds < 3 || rounds > 1000) throw UserError("--rounds must be 3 to 1000");
-  if (!out.empty()) require_clean(scratch);
+  check_record_options(record_to);
 
   Loaded trace(path, steps, true);
   if (trace.sequence.flat()) throw UserError(path + ": bench-replay needs a trace with layers");
@@ -317,7 +309,7 @@ int run(int argc, char** argv) {
                     {"of_list_peer", a.best() / arms[0].best()},
                     {"of_array_peer", a.best() / arms[1].best()},
                     {"goal_per_s", a.goal_per_s > 0.0 ? json(a.goal_per_s) : json(nullptr)}});
-    if (json_path != "-") {
+    if (!record_to.quiet()) {
       std::cout << fmt::format(
           "{:<11} {:<9} {:<5} {:<6} {:>5} objects  {:>7.1f} M/s best {:>7.1f} median  {:>5.2f} x "
           "list {:>5.2f} x array",
@@ -334,31 +326,17 @@ int run(int argc, char** argv) {
       std::cout << '\n';
     }
   }
-  json record = {{"schema", "assay-replay-speed"},
-                 {"schema_version", "1.0.0"},
-                 {"recorded_utc", utc_now()},
-                 {"scratch", build_id().dirty},
-                 {"trace",
-                  {{"label", trace.sequence.label()},
-                   {"layers", g.layers},
-                   {"experts", g.experts},
-                   {"top_k", g.top_k},
-                   {"steps", trace.sequence.steps()},
-                   {"sha256", sha256_hex(read_file(path))}}},
-                 {"rounds", rounds},
-                 {"peer_note", kPeerNote},
-                 {"arms", rows},
-                 {"exe_sha256", executable_sha256()},
-                 {"build", build_json()},
-                 {"machine", machine_json(host_device())}};
-  seal_record(record);
-  write_json(json_path, record.dump());
-  if (!out.empty()) {
-    const std::string file =
-        results_folder(out, host_device().name, build_id().dirty) + "/replay_speed.jsonl";
-    append_record(file, record);
-    if (json_path != "-") std::cout << file << '\n';
-  }
+  json record = record_frame("assay-replay-speed", host_device());
+  record["trace"] = {{"label", trace.sequence.label()},
+                     {"layers", g.layers},
+                     {"experts", g.experts},
+                     {"top_k", g.top_k},
+                     {"steps", trace.sequence.steps()},
+                     {"sha256", sha256_hex(read_file(path))}};
+  record["rounds"] = rounds;
+  record["peer_note"] = kPeerNote;
+  record["arms"] = rows;
+  store_record(record_to, std::move(record), "replay_speed.jsonl");
   return 0;
 }
 

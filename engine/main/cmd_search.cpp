@@ -8,14 +8,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "bench/ab.h"
-#include "engine/main/ab_gates.h"
 #include "engine/main/command.h"
-#include "kernels/base/build_id.h"
+#include "engine/main/record_options.h"
 #include "kernels/base/device_info.h"
 #include "kernels/base/error.h"
 #include "kernels/base/program.h"
-#include "kernels/base/record.h"
 #include "kernels/base/sha256.h"
 #include "replay/report.h"
 #include "replay/search.h"
@@ -104,9 +101,7 @@ int run(int argc, char** argv) {
   options.candidates = 320;
   options.screen_steps = 12000;
   int resamples = 2000;
-  std::string json_path;
-  std::string out;
-  bool scratch = false;
+  RecordOptions record_to;
   app.add_option("traces", paths, "traces with both splits")->required()->type_name("T..");
   app.add_option("--residency", residency, "cache sizes as shares of all experts")
       ->delimiter(',')
@@ -126,14 +121,11 @@ int run(int argc, char** argv) {
   app.add_option("--rng-seed", options.seed, "of the candidates and the bootstrap")
       ->type_name("N")
       ->capture_default_str();
-  app.add_option("--out", out, "append the record below this folder (results)")->type_name("DIR");
-  app.add_flag(
-      "--scratch", scratch, "allow a dirty tree; the record is watermarked and cannot be cited");
-  app.add_option("--json", json_path, "write the record to a file, - is stdout")->type_name("PATH");
+  add_record_options(app, record_to);
   parse_command_line(app, argc, argv);
   if (resamples < 1 || resamples > 1000000) throw UserError("--resamples must be 1 to 1000000");
   if (options.screen_steps < 1) throw UserError("--screen-steps must be at least 1");
-  if (!out.empty()) require_clean(scratch);
+  check_record_options(record_to);
 
   Sequence train(paths, {.split = Split::kTrain});
   Sequence held_out(paths, {.split = Split::kHeldOut});
@@ -168,11 +160,8 @@ int run(int argc, char** argv) {
         {{"name", a.name}, {"low", a.low}, {"high", a.high}, {"logarithmic", a.logarithmic}});
   json digests = json::array();
   for (const auto& path : paths) digests.push_back(sha256_hex(read_file(path)));
-  json record = {{"schema", "assay-search"},
-                 {"schema_version", "1.0.0"},
-                 {"recorded_utc", utc_now()},
-                 {"scratch", build_id().dirty},
-                 {"trace",
+  json record = record_frame("assay-search", host_device());
+  record.update({{"trace",
                   {{"label", train.label()},
                    {"layers", train.geometry().layers},
                    {"experts", train.geometry().experts},
@@ -193,13 +182,8 @@ int run(int argc, char** argv) {
                  {"finalists", candidates_json(result.finalists)},
                  {"winner", result.winner().policy},
                  {"held_out", held},
-                 {"against", against_baseline(report)},
-                 {"exe_sha256", executable_sha256()},
-                 {"build", build_json()},
-                 {"machine", machine_json(host_device())}};
-  seal_record(record);
-  write_json(json_path, record.dump());
-  if (json_path != "-") {
+                 {"against", against_baseline(report)}});
+  if (!record_to.quiet()) {
     std::cout << result.screened.size() << " candidates; the winner closes "
               << fmt::format("{:.1f} % on the train split\n", 100.0 * result.winner().score)
               << result.winner().policy << "\n\nheld-out:\n"
@@ -213,12 +197,7 @@ int run(int argc, char** argv) {
                                100.0 * a["interval"][1].get<double>());
     }
   }
-  if (!out.empty()) {
-    const std::string path =
-        results_folder(out, host_device().name, build_id().dirty) + "/search.jsonl";
-    append_record(path, record);
-    if (json_path != "-") std::cout << path << '\n';
-  }
+  store_record(record_to, std::move(record), "search.jsonl");
   return 0;
 }
 

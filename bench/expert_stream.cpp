@@ -1,21 +1,15 @@
-// How close experts_host comes to the speed of reading: experts drawn at random from more memory than any cache or TLB
-// holds, each variant beside a read-only probe of the same bytes in the same round. Prints ratios to the probe; the
-// probe itself is printed in GB/s.
+#include "bench/expert_stream.h"
+
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <ctime>
-#include <memory>
-#include <string>
-#include <vector>
+#include <stdexcept>
 
-#include <CLI/CLI.hpp>
 #include <immintrin.h>
 #include <sys/mman.h>
 
 #include "kernels/base/error.h"
 #include "kernels/base/host_pool.h"
-#include "kernels/base/program.h"
 #include "kernels/base/quant_cases.h"
 #include "kernels/base/registry.h"
 #include "kernels/base/rng.h"
@@ -23,19 +17,6 @@
 
 namespace assay {
 namespace {
-
-struct Options {
-  double gib = 1.0;
-  int threads = 2;
-  int rounds = 15;
-  int calls = 6;
-  std::string type = "q4_0";
-  int hidden = 2816;
-  int width = 704;
-  int top_k = 8;
-  bool huge_pages = true;
-  bool cpu_time = false;
-};
 
 // Anonymous memory in 2 MB pages where the system gives them.
 class Arena {
@@ -106,23 +87,35 @@ void fill_matrix(
   }
 }
 
-int stream_bench(const Options& o) {
-  const auto type = parse_block_type(o.type);
-  if (!type || !has_codes(*type))
-    throw UserError("--type " + o.type + ": a type with codes is needed");
+}  // namespace
+
+std::array<double, 3> quartiles(std::vector<double> values) {
+  if (values.empty()) throw std::invalid_argument("quartiles of no values");
+  std::sort(values.begin(), values.end());
+  const auto at = [&](double q) {
+    return values[static_cast<std::size_t>(q * static_cast<double>(values.size() - 1))];
+  };
+  return {at(0.25), at(0.5), at(0.75)};
+}
+
+StreamResult measure_expert_stream(const StreamOptions& o,
+                                   const std::function<void(int done)>& progress) {
+  const BlockType type = o.type;
+  if (!has_codes(type))
+    throw UserError(std::string(to_string(type)) + ": a block type with codes is needed");
   const DeviceInfo& device = host_device();
-  if (!device.avx2) throw HardwareError("needs a CPU with AVX2");
+  if (!device.avx2) throw HardwareError("the read-only probe needs a CPU with AVX2");
 
   ExpertsHost::Shape shape{.tokens = 1,
                            .hidden = o.hidden,
                            .width = o.width,
                            .top_k = o.top_k,
-                           .gate_up_type = *type,
-                           .down_type = *type,
+                           .gate_up_type = type,
+                           .down_type = type,
                            .numerics = Numerics::kFast};
   const std::size_t gate_up_bytes =
-      row_bytes(*type, o.hidden) * 2 * static_cast<std::size_t>(o.width);
-  const std::size_t down_bytes = row_bytes(*type, o.width) * static_cast<std::size_t>(o.hidden);
+      row_bytes(type, o.hidden) * 2 * static_cast<std::size_t>(o.width);
+  const std::size_t down_bytes = row_bytes(type, o.width) * static_cast<std::size_t>(o.hidden);
   const double expert_bytes = static_cast<double>(gate_up_bytes + down_bytes);
   shape.experts = std::max(o.top_k, static_cast<int>(o.gib * 1073741824.0 / expert_bytes) + 1);
   const auto experts = static_cast<std::size_t>(shape.experts);
@@ -142,8 +135,8 @@ int stream_bench(const Options& o) {
   Arena gate_up(gate_up_bytes * experts, o.huge_pages);
   Arena down(down_bytes * experts, o.huge_pages);
   ExpertsHost::Args args;
-  args.gate_up = make_quant_view(gate_up.data(), *type, shape.experts * 2 * o.width, o.hidden);
-  args.down = make_quant_view(down.data(), *type, shape.experts * o.hidden, o.width);
+  args.gate_up = make_quant_view(gate_up.data(), type, shape.experts * 2 * o.width, o.hidden);
+  args.down = make_quant_view(down.data(), type, shape.experts * o.hidden, o.width);
   fill_matrix(gate_up.data(), args.gate_up, layout, rng, 2 * o.width);
   fill_matrix(down.data(), args.down, layout, rng, o.hidden);
   args.gate_up.layout = args.down.layout = layout;
@@ -201,69 +194,26 @@ int stream_bench(const Options& o) {
     return total / o.calls;
   };
 
-  std::vector<std::vector<double>> ratio(arms.size());
-  std::vector<double> rate;
+  StreamResult result;
+  result.experts = shape.experts;
+  result.expert_bytes = expert_bytes;
+  for (const auto* arm : arms) result.arms.push_back({arm->name, {}});
   for (int round = 0; round < o.rounds + 1; ++round) {
-    // Probe on both sides of every arm: the machine's speed drifts.
+    // Probe on both sides of every arm: the machine's speed drifts. The first round warms up.
     double before = time_of(0);
     for (std::size_t arm = 0; arm < arms.size(); ++arm) {
       const double mine = time_of(arm + 1);
       const double after = time_of(0);
       if (round > 0) {
-        ratio[arm].push_back(0.5 * (before + after) / mine);
-        rate.push_back(expert_bytes * o.top_k / after * 1e-9);
+        result.arms[arm].of_probe.push_back(0.5 * (before + after) / mine);
+        result.probe_bytes_per_s.push_back(expert_bytes * o.top_k / after);
       }
       before = after;
     }
+    if (progress) progress(round);
   }
-  const auto middle = [](std::vector<double> v, double q) {
-    std::sort(v.begin(), v.end());
-    return v[static_cast<std::size_t>(q * static_cast<double>(v.size() - 1))];
-  };
-  std::printf("%d experts of %.3f MB, %d a call, %d threads, %s pages, checksum %llu\n",
-              shape.experts,
-              expert_bytes * 1e-6,
-              o.top_k,
-              o.threads,
-              o.huge_pages ? "2 MB" : "4 KB",
-              static_cast<unsigned long long>(sink));
-  std::printf("probe        %.1f GB/s (quartiles %.1f to %.1f)\n",
-              middle(rate, 0.5),
-              middle(rate, 0.25),
-              middle(rate, 0.75));
-  for (std::size_t arm = 0; arm < arms.size(); ++arm) {
-    std::printf("%-12s %.3f of the probe (quartiles %.3f to %.3f)\n",
-                arms[arm]->name,
-                middle(ratio[arm], 0.5),
-                middle(ratio[arm], 0.25),
-                middle(ratio[arm], 0.75));
-  }
-  return 0;
+  result.checksum = sink;
+  return result;
 }
 
-}  // namespace
 }  // namespace assay
-
-int main(int argc, char** argv) {
-  using namespace assay;
-  return run_program("experts_host_stream_bench", argc, argv, [](int c, char** v) {
-    Options o;
-    CLI::App app("experts_host against a read-only probe of the same bytes");
-    house_style(app, "experts_host_stream_bench --gib 2 --threads 2");
-    app.add_option("--gib", o.gib, "memory the experts are drawn from")
-        ->check(CLI::Range(0.01, 64.0));
-    app.add_option("--threads", o.threads, "threads")->check(CLI::Range(1, 256));
-    app.add_option("--rounds", o.rounds, "rounds of probe and variants")
-        ->check(CLI::Range(1, 1000));
-    app.add_option("--calls", o.calls, "calls a round and arm")->check(CLI::Range(1, 1000));
-    app.add_option("--type", o.type, "block type of all matrices");
-    app.add_option("--hidden", o.hidden, "hidden size")->check(CLI::Range(256, 65536));
-    app.add_option("--width", o.width, "expert width")->check(CLI::Range(32, 65536));
-    app.add_option("--top-k", o.top_k, "experts a call")->check(CLI::Range(1, 64));
-    app.add_flag("!--small-pages", o.huge_pages, "4 KB pages");
-    app.add_flag(
-        "--cpu-time", o.cpu_time, "CPU time instead of wall clock: one thread on a busy machine");
-    parse_command_line(app, c, v);
-    return stream_bench(o);
-  });
-}

@@ -1,0 +1,120 @@
+// assay probe: what this machine's memory gives, and how much of it the experts on the CPU take.
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "bench/expert_stream.h"
+#include "engine/main/command.h"
+#include "engine/main/record_options.h"
+#include "kernels/base/error.h"
+#include "kernels/base/program.h"
+#include "kernels/base/record.h"
+
+namespace assay {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kPeerNote =
+    "the yardstick is the read-only loop beside each call; no outside program computes these "
+    "experts bit for bit, so there is no peer to time";
+
+int run(int argc, char** argv) {
+  StreamOptions o;
+  std::string type = "q4_0";
+  RecordOptions record_to;
+  CLI::App app{
+      "Read bandwidth of this machine's memory, and the share of it that each variant of\n"
+      "experts_host reaches on experts drawn at random from more memory than a cache holds.",
+      "assay probe"};
+  house_style(app, "assay probe --gib 2 --threads 2");
+  app.add_option("--gib", o.gib, "memory the experts are drawn from")
+      ->check(CLI::Range(0.01, 64.0))
+      ->capture_default_str();
+  app.add_option("--threads", o.threads, "threads")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  app.add_option("--rounds", o.rounds, "rounds of probe and variants")
+      ->check(CLI::Range(3, 1000))
+      ->capture_default_str();
+  app.add_option("--calls", o.calls, "calls a round and arm")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--type", type, "block type of all matrices")->capture_default_str();
+  app.add_option("--hidden", o.hidden, "hidden size")
+      ->check(CLI::Range(256, 65536))
+      ->capture_default_str();
+  app.add_option("--width", o.width, "expert width")
+      ->check(CLI::Range(32, 65536))
+      ->capture_default_str();
+  app.add_option("--top-k", o.top_k, "experts a call")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_flag("!--small-pages", o.huge_pages, "4 KB pages");
+  app.add_flag(
+      "--cpu-time", o.cpu_time, "CPU time instead of wall clock: one thread on a busy machine");
+  add_record_options(app, record_to);
+  parse_command_line(app, argc, argv);
+  check_record_options(record_to);
+  const auto parsed = parse_block_type(type);
+  if (!parsed) throw UserError("--type " + type + ": no block type");
+  o.type = *parsed;
+
+  StreamResult r;
+  {
+    Progress bar("probe", static_cast<std::uint64_t>(o.rounds));
+    r = measure_expert_stream(o, [&](int done) { bar.update(static_cast<std::uint64_t>(done)); });
+  }
+
+  json arms = json::array();
+  for (const auto& arm : r.arms)
+    arms.push_back({{"variant", arm.variant},
+                    {"of_probe", quartiles(arm.of_probe)},
+                    {"rounds", arm.of_probe},
+                    {"source_digest", source_json("experts_host", arm.variant).at("digest")}});
+  const json rate = quartiles(r.probe_bytes_per_s);
+  if (!record_to.quiet()) {
+    std::cout << fmt::format("{} experts of {:.3f} MB, {} a call, {} threads\n",
+                             r.experts,
+                             r.expert_bytes * 1e-6,
+                             o.top_k,
+                             o.threads)
+              << fmt::format("probe        {:.1f} GB/s (quartiles {:.1f} to {:.1f})\n",
+                             rate[1].get<double>() * 1e-9,
+                             rate[0].get<double>() * 1e-9,
+                             rate[2].get<double>() * 1e-9);
+    for (const auto& arm : arms)
+      std::cout << fmt::format("{:<12} {:.3f} of the probe (quartiles {:.3f} to {:.3f})\n",
+                               arm["variant"].get<std::string>(),
+                               arm["of_probe"][1].get<double>(),
+                               arm["of_probe"][0].get<double>(),
+                               arm["of_probe"][2].get<double>());
+  }
+  json record = record_frame("assay-probe", host_device());
+  record["experts_host"] = {{"type", to_string(o.type)},
+                            {"hidden", o.hidden},
+                            {"width", o.width},
+                            {"top_k", o.top_k},
+                            {"experts", r.experts},
+                            {"expert_bytes", r.expert_bytes},
+                            {"threads", o.threads},
+                            {"clock", o.cpu_time ? "cpu" : "wall"},
+                            {"huge_pages", o.huge_pages},
+                            {"probe_bytes_per_s", rate},
+                            {"arms", arms}};
+  record["peer_note"] = kPeerNote;
+  store_record(record_to, std::move(record), "probe.jsonl");
+  return 0;
+}
+
+}  // namespace
+
+extern const Command command_probe;
+const Command command_probe{
+    "probe", "lab", "memory bandwidth, and what the experts take of it", run};
+
+}  // namespace assay
