@@ -19,6 +19,7 @@ constexpr CodeRow kCodes[] = {
     {TurnCode::kBadGrammar, "bad_grammar", 400},
     {TurnCode::kBadTools, "bad_tools", 400},
     {TurnCode::kUnauthorized, "unauthorized", 401},
+    {TurnCode::kForbidden, "forbidden", 403},
     {TurnCode::kNotFound, "not_found", 404},
     {TurnCode::kMethodNotAllowed, "method_not_allowed", 405},
     {TurnCode::kTimeout, "timeout", 408},

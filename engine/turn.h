@@ -34,6 +34,7 @@ enum class TurnCode {
   kBadGrammar,  // bad_grammar 400: does not parse, left recursion, over the limits (64 KiB, 4,096 states)
   kBadTools,  // bad_tools 400: a tool declaration that the chat format or the grammar cannot carry
   kUnauthorized,      // unauthorized 401
+  kForbidden,         // forbidden 403: a web page of another origin
   kNotFound,          // not_found 404
   kMethodNotAllowed,  // method_not_allowed 405
   kTimeout,           // timeout 408: the request did not arrive in time
