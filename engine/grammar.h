@@ -72,11 +72,14 @@ class Grammar {
 // Builds a grammar state by state; the parser of rules and the compiler of JSON schemas do.
 class GrammarBuilder {
  public:
+  GrammarBuilder() = default;
+  explicit GrammarBuilder(Grammar grammar) : grammar_(std::move(grammar)) {}  // to build around it
   // Throws InputError beyond kMaxGrammarStates.
   int state();
   int rule(std::string name);  // with a start and an end state, nothing between
   int start(int rule) const;
   int end(int rule) const;
+  int root() const { return grammar_.root_; }
   int rules() const { return static_cast<int>(grammar_.rules_.size()); }
 
   void empty(int from, int to);

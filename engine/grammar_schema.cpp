@@ -560,6 +560,14 @@ void free_text(GrammarBuilder& b, int from, const std::vector<std::string>& but,
   b.empty(loop, to);
 }
 
+void thought(GrammarBuilder& b, int from, int to) {
+  const int inside = b.state();
+  const int close = b.state();
+  b.special(from, kThought, inside);
+  free_text(b, inside, {kCall, kCallEnd, kThought, kThoughtEnd}, close);
+  b.special(close, kThoughtEnd, to);
+}
+
 bool callable(std::string_view name) {
   return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
@@ -574,6 +582,18 @@ Grammar json_grammar(const json& schema) {
   Compiler compiler(Dialect::kJson, schema, "schema", true, builder);
   const int root = compiler.value(schema, "", 0);
   return builder.finish(root);
+}
+
+Grammar allow_thought(Grammar grammar) {
+  GrammarBuilder b(std::move(grammar));
+  const int was = b.root();
+  const int root = b.rule("reply");
+  const int from = b.start(root);
+  const int answer = b.state();
+  b.empty(from, answer);
+  thought(b, from, answer);
+  b.call(answer, was, b.end(root));
+  return b.finish(root);
 }
 
 SchemaGrammar tool_grammar(const json& tools, const ToolGrammarOptions& options) {
@@ -631,12 +651,8 @@ SchemaGrammar tool_grammar(const json& tools, const ToolGrammarOptions& options)
       b.empty(text, to);
       b.empty(text, calls);
     } else {
-      const int inside = b.state();
-      const int close = b.state();
       b.empty(from, calls);
-      b.special(from, kThought, inside);
-      free_text(b, inside, {kCall, kCallEnd, kThought, kThoughtEnd}, close);
-      b.special(close, kThoughtEnd, calls);
+      thought(b, from, calls);
     }
     b.call(calls, call, to);
     if (options.parallel) {

@@ -26,6 +26,9 @@ struct SchemaGrammar {
 // Grammar::parse.
 Grammar json_grammar(const nlohmann::json& schema);
 
+// The grammar, with a thought in front of it or none.
+Grammar allow_thought(Grammar grammar);
+
 enum class ToolUse {
   kAuto,      // text, then calls or none
   kNone,      // text without calls

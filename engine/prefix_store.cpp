@@ -231,7 +231,11 @@ void PrefixStore::drop(Session& session) {
   measure();
 }
 
-bool PrefixStore::warm(const std::string& name) const { return prefixes_.contains(name); }
+std::set<std::string> PrefixStore::warm_prefixes() const {
+  std::set<std::string> names;
+  for (const auto& [name, ignored] : prefixes_) names.insert(name);
+  return names;
+}
 
 void PrefixStore::measure() {
   count_.resident_bytes = 0;

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -58,7 +59,8 @@ class PrefixStore {
   // Takes the sequence back and forgets it: its rows are not to be trusted.
   void drop(Session& session);
 
-  bool warm(const std::string& prefix_name) const;
+  bool warm(const std::string& prefix_name) const { return prefixes_.contains(prefix_name); }
+  std::set<std::string> warm_prefixes() const;
   bool wants_capture() const { return wants_capture_; }  // the prefix named in open() was not there
   std::vector<Event> take_events() { return std::move(events_); }
 
