@@ -185,6 +185,9 @@ class Stream:
     def close(self):
         self.socket.close()
 
+    def __del__(self):
+        self.socket.close()
+
     def reset(self):
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
         self.socket.close()

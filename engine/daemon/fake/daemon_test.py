@@ -568,7 +568,11 @@ class Stop(unittest.TestCase):
             sockets = [d.connect() for _ in range(100)]
             time.sleep(0.3)
             ticks = os.sysconf("SC_CLK_TCK")
-            used = lambda: sum(map(int, open(f"/proc/{d.process.pid}/stat").read().rsplit(")", 1)[1].split()[11:13])) / ticks
+
+            def used():
+                with open(f"/proc/{d.process.pid}/stat", encoding="ascii") as stat:
+                    return sum(map(int, stat.read().rsplit(")", 1)[1].split()[11:13])) / ticks
+
             before = used()
             time.sleep(0.5)
             self.assertLess(used() - before, 0.25)  # waits, does not spin
