@@ -60,11 +60,15 @@ struct HttpServer::State {
   void accept_later();
   void tick();
   void begin_stop();
-  void closed(Connection* connection);
+  void close_all();
+  void closed(const std::shared_ptr<Connection>& connection);
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
 
   Service& service;
   HttpSettings settings;
-  std::unordered_set<Connection*> connections;
+  std::unordered_set<std::shared_ptr<Connection>> connections;  // open ones
   std::size_t arriving_bytes = 0;
   bool accept_paused = false;
   bool stopping = false;
@@ -80,7 +84,7 @@ struct HttpServer::State {
 
 namespace {
 
-// One client. Every handler holds a shared_ptr, so a connection lives while something is under way.
+// One client. The server owns it until close(); handlers that are under way then keep it until they have run.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(HttpServer::State& server, tcp::socket socket)
@@ -89,15 +93,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
         deadline_(server.io),
         write_timer_(server.io),
         probe_timer_(server.io) {
-    server_.connections.insert(this);
     server_.service.metrics().connections.fetch_add(1);
     server_.service.metrics().connections_total.fetch_add(1);
   }
-  ~Connection() {
-    forget_body();
-    server_.closed(this);
-    server_.service.metrics().connections.fetch_sub(1);
-  }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+  ~Connection() { forget_body(); }
 
   void start() {
     ErrorCode ignored;
@@ -121,6 +122,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     deadline_.cancel();
     write_timer_.cancel();
     probe_timer_.cancel();
+    server_.service.metrics().connections.fetch_sub(1);
+    server_.closed(shared_from_this());
   }
 
  private:
@@ -537,7 +540,9 @@ void HttpServer::State::accept() {
         accept();
       return;
     }
-    std::make_shared<Connection>(*this, std::move(socket))->start();
+    const auto connection = std::make_shared<Connection>(*this, std::move(socket));
+    connections.insert(connection);
+    connection->start();
     accept();
   });
 }
@@ -550,7 +555,7 @@ void HttpServer::State::accept_later() {
   });
 }
 
-void HttpServer::State::closed(Connection* connection) {
+void HttpServer::State::closed(const std::shared_ptr<Connection>& connection) {
   connections.erase(connection);
   if (accept_paused && !stopping) {
     accept_paused = false;
@@ -569,8 +574,19 @@ void HttpServer::State::begin_stop() {
   acceptor.close(ignored);
   accept_timer.cancel();
   service.stop();
-  const std::vector<Connection*> all(connections.begin(), connections.end());
-  for (Connection* c : all) c->close_if_idle();
+  const std::vector<std::shared_ptr<Connection>> all(connections.begin(), connections.end());
+  for (const auto& c : all) c->close_if_idle();
+}
+
+void HttpServer::State::close_all() {
+  const std::vector<std::shared_ptr<Connection>> all(connections.begin(), connections.end());
+  for (const auto& c : all) c->close();
+}
+
+// While the loop still exists: sockets and timers belong to it.
+HttpServer::State::~State() {
+  stopping = true;
+  close_all();
 }
 
 void HttpServer::State::tick() {
@@ -588,14 +604,12 @@ void HttpServer::State::tick() {
       drained_at = now;
       service.events().close();
     }
-    const bool all_told =
-        told_events &&
-        std::none_of(
-            connections.begin(), connections.end(), [](const Connection* c) { return c->busy(); });
+    const bool all_told = told_events && std::none_of(connections.begin(),
+                                                      connections.end(),
+                                                      [](const auto& c) { return c->busy(); });
     // A reader that does not read its last frame holds nobody up.
     if (all_told || (told_events && now - drained_at > Milliseconds(2'000))) {
-      const std::vector<Connection*> all(connections.begin(), connections.end());
-      for (Connection* c : all) c->close();
+      close_all();
       io.stop();
       return;
     }

@@ -43,7 +43,7 @@ class TurnEncoder {
 
 struct EncoderSettings {
   std::string id;
-  std::string model;  // as the client named it
+  std::string model = {};  // as the client named it
   std::vector<std::string> ignored = {};
   std::vector<ArmedOp> armed = {};
   bool openai = false;
