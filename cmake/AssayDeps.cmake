@@ -9,3 +9,12 @@ find_package(benchmark REQUIRED)
 find_package(Python3 COMPONENTS Interpreter REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(RE2 REQUIRED IMPORTED_TARGET re2)  # Debian ships no CMake package for it
+if(ASSAY_DAEMON)
+  find_package(Boost 1.81 QUIET)  # headers only: Beast and Asio
+  if(NOT Boost_FOUND)
+    message(STATUS "assayd is not built: Boost 1.81 headers were not found (Debian 12: libboost1.81-dev)")
+    set(ASSAY_DAEMON OFF)
+  endif()
+else()
+  message(STATUS "assayd is not built: ASSAY_DAEMON is OFF")
+endif()

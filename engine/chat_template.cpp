@@ -18,8 +18,7 @@ constexpr int kMaxDepth = 64;  // of nested values; recursion below is bounded b
 
 // ---- text rules of the template language ----
 
-// Length in bytes of the white space character at the front (or back) of s, by the template language's own notion,
-// which includes more than ASCII; 0 when there is none.
+// Length in bytes of the white space character at the front (or back) of s; 0 when there is none.
 std::size_t space_at_front(std::string_view s) {
   if (s.empty()) return 0;
   const auto b = static_cast<unsigned char>(s[0]);
@@ -41,21 +40,6 @@ std::size_t space_at_front(std::string_view s) {
   }
   return 0;
 }
-std::string_view trim(std::string_view s) {
-  while (const std::size_t n = space_at_front(s)) s.remove_prefix(n);
-  for (bool more = true; more && !s.empty();) {
-    more = false;
-    for (std::size_t n = 1; n <= 3 && n <= s.size(); ++n) {
-      if (space_at_front(s.substr(s.size() - n)) == n) {
-        s.remove_suffix(n);
-        more = true;
-        break;
-      }
-    }
-  }
-  return s;
-}
-
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 std::string upper(std::string_view s) {
   std::string out(s);
@@ -165,12 +149,12 @@ class Renderer {
 
   void system_text(const ChatMessage& m) {
     if (m.parts.empty()) {
-      given(trim(m.content));
+      given(trim_chat(m.content));
       return;
     }
     for (const ContentPart& p : m.parts) {
       if (p.type != "text") refuse("a system message holds text only");
-      given(trim(p.text));
+      given(trim_chat(p.text));
     }
   }
 
@@ -245,9 +229,9 @@ class Renderer {
     const auto one = [&](std::string_view s) {
       if (model) {
         const std::string clean = without_channels(s);
-        given(trim(clean));
+        given(trim_chat(clean));
       } else {
-        given(trim(s));
+        given(trim_chat(s));
       }
     };
     if (m.parts.empty()) {
@@ -570,114 +554,22 @@ class Renderer {
   bool text_after_response_ = false;
 };
 
-// ---- replies ----
-
-// Values as tool calls write them: bare keys, strings in <|"|>.
-class CallParser {
- public:
-  explicit CallParser(std::string_view text) : text_(text) {}
-
-  // call:NAME{..}<tool_call|>; advances past it. Returns nothing and sets error() when it is malformed.
-  std::optional<ToolCall> call() {
-    ToolCall out;
-    if (!eat("call:")) return fail("'call:' expected");
-    const std::size_t brace = text_.find('{', at_);
-    if (brace == std::string_view::npos || brace == at_) return fail("a name and '{' expected");
-    out.name = std::string(text_.substr(at_, brace - at_));
-    if (out.name.find('<') != std::string::npos) return fail("a name and '{' expected");
-    at_ = brace;
-    auto arguments = value(0);
-    if (!arguments) return std::nullopt;
-    out.arguments = std::move(*arguments);
-    if (!eat("<tool_call|>")) return fail("'<tool_call|>' expected");
-    return out;
-  }
-  const std::string& error() const { return error_; }
-  std::size_t at() const { return at_; }
-
- private:
-  bool eat(std::string_view s) {
-    if (text_.substr(at_, s.size()) != s) return false;
-    at_ += s.size();
-    return true;
-  }
-  std::nullopt_t fail(const std::string& why) {
-    if (error_.empty()) error_ = why + " at byte " + std::to_string(at_) + " of the call";
-    return std::nullopt;
-  }
-  std::optional<std::string> quoted_rest() {
-    const std::size_t end = text_.find(kQuote, at_);
-    if (end == std::string_view::npos) return fail("a string without its closing quote");
-    std::string out(text_.substr(at_, end - at_));
-    at_ = end + kQuote.size();
-    return out;
-  }
-
-  std::optional<json> value(int depth) {
-    if (depth > kMaxDepth) return fail("nested too deep");
-    if (eat(kQuote)) {
-      auto s = quoted_rest();
-      if (!s) return std::nullopt;
-      return json(std::move(*s));
-    }
-    if (eat("{")) return object(depth);
-    if (eat("[")) return array(depth);
-    const std::size_t end = text_.find_first_of(",]}", at_);
-    if (end == std::string_view::npos) return fail("the call is cut off");
-    const std::string word(text_.substr(at_, end - at_));
-    json v;
-    if (word == "null" || word == "None") {
-      v = nullptr;
-    } else if (word == "true" || word == "false") {
-      v = word == "true";
-    } else {
-      v = json::parse(word, nullptr, false);
-      if (!v.is_number()) return fail("'" + word.substr(0, 40) + "' is no value");
-    }
-    at_ = end;
-    return v;
-  }
-  std::optional<json> object(int depth) {
-    json out = json::object();
-    if (eat("}")) return out;
-    for (;;) {
-      std::string key;
-      if (eat(kQuote)) {
-        auto k = quoted_rest();
-        if (!k) return std::nullopt;
-        key = std::move(*k);
-      } else {
-        const std::size_t end = text_.find_first_of(":}", at_);
-        if (end == std::string_view::npos || end == at_) return fail("a key expected");
-        key = std::string(text_.substr(at_, end - at_));
-        at_ = end;
-      }
-      if (!eat(":")) return fail("':' expected");
-      auto v = value(depth + 1);
-      if (!v) return std::nullopt;
-      out[key] = std::move(*v);
-      if (eat("}")) return out;
-      if (!eat(",")) return fail("',' or '}' expected");
-    }
-  }
-  std::optional<json> array(int depth) {
-    json out = json::array();
-    if (eat("]")) return out;
-    for (;;) {
-      auto v = value(depth + 1);
-      if (!v) return std::nullopt;
-      out.push_back(std::move(*v));
-      if (eat("]")) return out;
-      if (!eat(",")) return fail("',' or ']' expected");
-    }
-  }
-
-  std::string_view text_;
-  std::size_t at_ = 0;
-  std::string error_;
-};
-
 }  // namespace
+
+std::string_view trim_chat(std::string_view s) {
+  while (const std::size_t n = space_at_front(s)) s.remove_prefix(n);
+  for (bool more = true; more && !s.empty();) {
+    more = false;
+    for (std::size_t n = 1; n <= 3 && n <= s.size(); ++n) {
+      if (space_at_front(s.substr(s.size() - n)) == n) {
+        s.remove_suffix(n);
+        more = true;
+        break;
+      }
+    }
+  }
+  return s;
+}
 
 std::vector<ChatPiece> render_chat(const ChatRequest& request) { return Renderer(request).run(); }
 
@@ -702,46 +594,6 @@ std::vector<TokenId> encode_user_prompt(const Tokenizer& tokenizer, std::string_
   ChatRequest request;
   request.messages.push_back({.role = "user", .content = std::string(text)});
   return encode_chat(tokenizer, request);
-}
-
-ParsedReply parse_reply(std::string_view text) {
-  ParsedReply out;
-  for (const std::string_view end : {"<turn|>", "<|tool_response>", "<eos>"}) {
-    if (text.ends_with(end)) text.remove_suffix(end.size());
-  }
-  constexpr std::string_view kOpen = "<|channel>";
-  constexpr std::string_view kClose = "<channel|>";
-  constexpr std::string_view kCall = "<|tool_call>";
-  while (!text.empty()) {
-    const std::size_t mark = std::min({text.find(kOpen), text.find(kClose), text.find(kCall)});
-    out.content += text.substr(0, mark);
-    if (mark == std::string_view::npos) break;
-    text.remove_prefix(mark);
-    if (text.starts_with(kClose)) {  // stray
-      text.remove_prefix(kClose.size());
-    } else if (text.starts_with(kOpen)) {
-      text.remove_prefix(kOpen.size());
-      if (text.starts_with("thought")) text.remove_prefix(7);
-      if (text.starts_with("\n")) text.remove_prefix(1);
-      const std::size_t close = text.find(kClose);
-      const std::string_view thought = trim(text.substr(0, close));
-      if (!out.reasoning.empty() && !thought.empty()) out.reasoning += '\n';
-      out.reasoning += thought;
-      text =
-          close == std::string_view::npos ? std::string_view() : text.substr(close + kClose.size());
-    } else {
-      CallParser parser(text.substr(kCall.size()));
-      if (auto call = parser.call()) {
-        out.tool_calls.push_back(std::move(*call));
-        text.remove_prefix(kCall.size() + parser.at());
-      } else {
-        if (out.error.empty()) out.error = parser.error();
-        out.content += kCall;
-        text.remove_prefix(kCall.size());
-      }
-    }
-  }
-  return out;
 }
 
 ChatMessage chat_message_from_json(const nlohmann::json& message, std::size_t index) {

@@ -62,14 +62,8 @@ std::vector<TokenId> encode_chat(const Tokenizer& tokenizer, const ChatRequest& 
 // One user message, thinking off: what `assay generate --chat` sends.
 std::vector<TokenId> encode_user_prompt(const Tokenizer& tokenizer, std::string_view text);
 
-// A model's reply, taken apart. Works on text decoded with control tokens shown or hidden.
-struct ParsedReply {
-  std::string reasoning;
-  std::string content;
-  std::vector<ToolCall> tool_calls;
-  std::string error;  // why a tool call could not be parsed; its raw text then stays in content
-};
-ParsedReply parse_reply(std::string_view text);
+// Without the white space at both ends, by the template language's own notion, which includes more than ASCII.
+std::string_view trim_chat(std::string_view text);
 
 // A message from its OpenAI-shaped JSON. InputError naming the field.
 ChatMessage chat_message_from_json(const nlohmann::json& message, std::size_t index);

@@ -349,60 +349,6 @@ TEST(EncodeChat, EqualsTheRenderedTextWhereNothingIsForged) {
 
 // ---- replies ----
 
-TEST(ParseReply, SplitsThoughtAndAnswer) {
-  const auto r = parse_reply("<|channel>thought\nhm\n<channel|>It is 97.<turn|>");
-  EXPECT_EQ(r.reasoning, "hm");
-  EXPECT_EQ(r.content, "It is 97.");
-  EXPECT_TRUE(r.error.empty());
-}
-
-TEST(ParseReply, ToleratesEmptyRepeatedStrayAndUnclosedThoughts) {
-  EXPECT_EQ(parse_reply("<|channel>thought<channel|>a").content, "a");
-  EXPECT_EQ(parse_reply("<|channel>thought\n<channel|><|channel>thought\nx\n<channel|>a").reasoning,
-            "x");
-  EXPECT_EQ(parse_reply("a<channel|>b").content, "ab");
-  EXPECT_EQ(parse_reply("<|channel>thought\ncut off").reasoning, "cut off");
-}
-
-TEST(ParseReply, ReadsCallsWithNestedValues) {
-  const auto r = parse_reply(
-      "ok<|tool_call>call:f{a:<|\"|>x,}]<|\"|>,b:-1.5e2,c:[true,null,{d:<|\"|><|\"|>}],e:{}}<tool_"
-      "call|><|tool_call>call:g{}"
-      "<tool_call|><|tool_response>");
-  ASSERT_EQ(r.tool_calls.size(), 2U) << r.error;
-  EXPECT_EQ(r.tool_calls[0].name, "f");
-  EXPECT_EQ(r.tool_calls[0].arguments,
-            json::parse(R"({"a": "x,}]", "b": -150.0, "c": [true, null, {"d": ""}], "e": {}})"));
-  EXPECT_EQ(r.tool_calls[1].name, "g");
-  EXPECT_EQ(r.content, "ok");
-}
-
-TEST(ParseReply, KeepsTheRawTextOfABrokenCallAndSaysWhy) {
-  for (const char* text : {"<|tool_call>call:f{a:<|\"|>open",
-                           "<|tool_call>call:f{a:1}",
-                           "<|tool_call>call:f{a:zz}<tool_call|>",
-                           "<|tool_call>f{}<tool_call|>",
-                           "<|tool_call>call:f{:1}<tool_call|>",
-                           "<|tool_call>call:f{a:[1<tool_call|>"}) {
-    const auto r = parse_reply(text);
-    EXPECT_TRUE(r.tool_calls.empty()) << text;
-    EXPECT_FALSE(r.error.empty()) << text;
-    EXPECT_EQ(r.content, text);
-  }
-  std::string deep = "<|tool_call>call:f{a:";
-  for (int i = 0; i < 100000; ++i) deep += '[';
-  EXPECT_FALSE(parse_reply(deep).error.empty());
-}
-
-TEST(ParseReply, GivesBackWhatTheTemplateWrote) {
-  const json arguments =
-      json::parse(R"({"a": [1, "two", {"b": null}], "c": {"d": 1.25, "e": false}})");
-  const std::string text = render({user("u"), calling("c", "f", arguments)});
-  const auto r = parse_reply(std::string_view(text).substr(text.find("<|tool_call>")));
-  ASSERT_EQ(r.tool_calls.size(), 1U) << r.error;
-  EXPECT_EQ(r.tool_calls[0].arguments, arguments);
-}
-
 TEST(ChatMessageFromJson, ReadsOpenAiShapedMessages) {
   const auto m = chat_message_from_json(
       json::parse(R"({"role": "assistant", "content": null, "reasoning_content": "r",

@@ -272,9 +272,10 @@ struct Session::State {
   Model::Ops& ops;
   Stream stream;
   bool fast;
-  KvCache cache;
+  Sequence sequence;
+  KvCache& cache = sequence.cache;
+  int& position = sequence.position;
   SessionHooks hooks;
-  int position = 0;
 
   Widths widths;
   PageBuffer memory;
@@ -291,14 +292,14 @@ struct Session::State {
   int tokens = 0;
   int layer = 0;
 
-  explicit State(Model& m)
+  State(Model& m, int slack)
       : model(m),
         config(m.config_),
         weights(*m.weights_),
         ops(*m.ops_),
         stream{.pool = m.pool_.get()},
         fast(m.numerics() == Numerics::kFast),
-        cache(m.config_, m.kv_type(), m.context()),
+        sequence(m.config_, m.kv_type(), m.context(), slack),
         widths(m.config_),
         head_rows(static_cast<int>(std::clamp<std::size_t>(
             kLogitsBytes / (z(m.config_.vocab) * sizeof(float)), 1, z(m.chunk())))) {
@@ -611,7 +612,12 @@ struct Session::State {
     const int d = config.hidden;
     const float scale = std::sqrt(static_cast<float>(d));
     each_token([&](std::size_t t) {
-      pointwise::embed(weights.embedding(), ids[t], scale, b.x + t * z(d));
+      const float* frame = hooks.frame ? hooks.frame(position + static_cast<int>(t)) : nullptr;
+      if (frame != nullptr) {
+        std::copy_n(frame, d, b.x + t * z(d));
+      } else {
+        pointwise::embed(weights.embedding(), ids[t], scale, b.x + t * z(d));
+      }
       for (std::size_t r = 0; r < weights.rope().size(); ++r) {
         const auto& table = weights.rope()[r];
         const std::size_t half = z(table.head_dim / 2);
@@ -743,7 +749,8 @@ struct Session::State {
       const auto n = std::min<std::size_t>(all.size(), z(model.chunk()));
       ids = all.data();
       tokens = static_cast<int>(n);
-      if (n == 1 && wants(position)) {
+      if (n == 1 && wants(position) &&
+          !hooks.frame) {  // a frame is no token for the whole-token op
         decode_one();
         sink(position, {logits, z(config.vocab)});
       } else {
@@ -762,18 +769,23 @@ struct Session::State {
         }
       }
       position += tokens;
+      sequence.wrote();
       all = all.subspan(n);
     }
   }
 };
 
-Session::Session(Model& model) : state_(std::make_unique<State>(model)) {}
+Session::Session(Model& model, int slack) : state_(std::make_unique<State>(model, slack)) {}
 Session::~Session() = default;
 int Session::position() const { return state_->position; }
 int Session::room() const { return state_->cache.context() - state_->position; }
-void Session::reset() { state_->position = 0; }
+void Session::reset() {
+  state_->position = 0;
+  state_->sequence.local_from = 0;
+}
 void Session::set_hooks(SessionHooks hooks) { state_->hooks = std::move(hooks); }
-const KvCache& Session::cache() const { return state_->cache; }
+Sequence& Session::sequence() const { return state_->sequence; }
+void Session::exchange(Sequence& other) { std::swap(state_->sequence, other); }
 
 void Session::feed(std::span<const TokenId> ids, const WantsLogits& wants, const LogitsSink& sink) {
   state_->feed(ids, wants, sink);

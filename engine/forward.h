@@ -121,6 +121,8 @@ class RouteTable {
 
 // What may watch or steer a session. Empty functions cost nothing.
 struct SessionHooks {
+  // A row of `hidden` floats to stand in the residual stream instead of that position's embedding, or null.
+  std::function<const float*(int position)> frame = {};
   std::function<void(const RoutedChunk&)> routed = {};
   std::function<void(const StageChunk&)> stage = {};
   const RouteTable* routes = nullptr;  // take these experts instead of the router's
@@ -128,7 +130,8 @@ struct SessionHooks {
 
 class Session {
  public:
-  explicit Session(Model& model);
+  // slack: tokens that the sequence can be cut back by, see KvCache.
+  explicit Session(Model& model, int slack = 0);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -148,7 +151,11 @@ class Session {
   // The same, keeping the logits of the last token: valid until the next call. ids must not be empty.
   std::span<const float> feed(std::span<const TokenId> ids);
 
-  const KvCache& cache() const;
+  const KvCache& cache() const { return sequence().cache; }
+  // Where the sequence stands; a caller may cut it back or restore it between calls.
+  Sequence& sequence() const;
+  // Puts this session's sequence aside for another of the same model.
+  void exchange(Sequence& other);
 
  private:
   struct State;

@@ -2,37 +2,43 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
+
+#include <sys/mman.h>
 
 namespace assay {
 namespace {
 
 constexpr std::size_t kAlign = 64;
 
-int layer_slots(const LayerConfig& layer, int context) {
-  return layer.window > 0 ? std::min(layer.window, context) : context;
+int layer_slots(const LayerConfig& layer, int context, int slack) {
+  return layer.window > 0 ? std::min(layer.window + slack, context) : context;
 }
 // One layer's keys (or values), padded so that the next array starts aligned.
-std::size_t array_bytes(const LayerConfig& layer, KvType type, int context) {
-  const std::size_t n = static_cast<std::size_t>(layer_slots(layer, context)) *
+std::size_t array_bytes(const LayerConfig& layer, KvType type, int context, int slack) {
+  const std::size_t n = static_cast<std::size_t>(layer_slots(layer, context, slack)) *
                         static_cast<std::size_t>(layer.kv_width()) * kv_bytes(type);
   return (n + kAlign - 1) / kAlign * kAlign;
 }
 
 }  // namespace
 
-std::size_t KvCache::bytes_for(const ModelConfig& config, KvType type, int context) {
+std::size_t KvCache::bytes_for(const ModelConfig& config, KvType type, int context, int slack) {
   std::size_t bytes = 0;
-  for (const auto& layer : config.layer) bytes += 2 * array_bytes(layer, type, context);
+  for (const auto& layer : config.layer) bytes += 2 * array_bytes(layer, type, context, slack);
   return bytes;
 }
 
-KvCache::KvCache(const ModelConfig& config, KvType type, int context)
-    : type_(type), context_(context), memory_(bytes_for(config, type, context), "the KV cache") {
+KvCache::KvCache(const ModelConfig& config, KvType type, int context, int slack)
+    : type_(type),
+      context_(context),
+      memory_(bytes_for(config, type, context, slack), "the KV cache") {
   std::byte* at = memory_.data();
   for (const auto& layer : config.layer) {
     Layer l;
-    l.slots = layer_slots(layer, context);
-    const std::size_t bytes = array_bytes(layer, type, context);
+    l.slots = layer_slots(layer, context, slack);
+    l.window = layer.window;
+    const std::size_t bytes = array_bytes(layer, type, context, slack);
     if (type == KvType::kF32) {
       l.k_f32 = reinterpret_cast<float*>(at);
       l.v_f32 = reinterpret_cast<float*>(at + bytes);
@@ -93,6 +99,115 @@ void KvCache::commit(int index, int first, int tokens, KvRows keys, KvRows value
     }
     t += run;
   }
+}
+
+// run(first byte, bytes) for every stretch of memory that save and load move, in their order.
+template <class F>
+void KvCache::each_saved(int position, Part part, F&& run) const {
+  for (int i = 0; i < static_cast<int>(layers_.size()); ++i) {
+    const Layer& l = layer(i);
+    if (part == Part::kLocal && l.window == 0) continue;
+    const int first = l.window > 0 ? std::max(0, position - (l.window - 1)) : 0;
+    const std::size_t row = static_cast<std::size_t>(width(i)) * kv_bytes(type_);
+    for (const bool value : {false, true}) {
+      const auto& at = offsets_[static_cast<std::size_t>(i)];
+      std::byte* base = memory_.data() + (value ? at.v : at.k) * kv_bytes(type_);
+      for (int j = first; j < position;) {
+        const int slot = j % l.slots;
+        const int rows = std::min(position - j, l.slots - slot);
+        run(base + static_cast<std::size_t>(slot) * row, static_cast<std::size_t>(rows) * row);
+        j += rows;
+      }
+    }
+  }
+}
+
+std::size_t KvCache::saved_bytes(int position, Part part) const {
+  std::size_t bytes = 0;
+  each_saved(position, part, [&](const std::byte*, std::size_t n) { bytes += n; });
+  return bytes;
+}
+void KvCache::save(int position, Part part, std::byte* to) const {
+  each_saved(position, part, [&](const std::byte* at, std::size_t n) {
+    std::memcpy(to, at, n);
+    to += n;
+  });
+}
+void KvCache::load(int position, Part part, const std::byte* from) {
+  each_saved(position, part, [&](std::byte* at, std::size_t n) {
+    std::memcpy(at, from, n);
+    from += n;
+  });
+}
+
+std::size_t KvCache::touch(int rows) {
+  constexpr std::size_t kPage = 4096;
+  std::size_t resident = 0;
+  for (int i = 0; i < static_cast<int>(layers_.size()); ++i) {
+    const auto& at = offsets_[static_cast<std::size_t>(i)];
+    const std::size_t bytes = static_cast<std::size_t>(std::min(rows, layer(i).slots)) *
+                              static_cast<std::size_t>(width(i)) * kv_bytes(type_);
+    for (const std::size_t first : {at.k * kv_bytes(type_), at.v * kv_bytes(type_)}) {
+      const std::size_t begin = first / kPage * kPage;
+      const std::size_t end =
+          std::min((first + bytes + kPage - 1) / kPage * kPage, memory_.bytes());
+      // Older kernels lack the advice; their pages come with the first store.
+      if (bytes > 0) ::madvise(memory_.data() + begin, end - begin, MADV_POPULATE_WRITE);
+      resident += bytes;
+    }
+  }
+  return resident;
+}
+
+bool Sequence::can_cut(int at) const {
+  if (at < 0 || at > position) return false;
+  if (at == 0) return true;  // nothing before it
+  for (int i = 0; i < static_cast<int>(cache.offsets().size()); ++i) {
+    const int window = cache.layer(i).window;
+    if (window > 0 && std::max(0, at - (window - 1)) < local_from) return false;
+  }
+  return true;
+}
+void Sequence::cut(int at) {
+  if (!can_cut(at)) throw std::logic_error("the ring no longer holds the rows before the cut");
+  position = at;
+  if (at == 0) local_from = 0;
+}
+void Sequence::wrote() {
+  for (int i = 0; i < static_cast<int>(cache.offsets().size()); ++i) {
+    if (cache.layer(i).window > 0)
+      local_from = std::max(local_from, position - cache.layer(i).slots);
+  }
+}
+std::vector<std::byte> Sequence::local_rows() const {
+  std::vector<std::byte> out(cache.saved_bytes(position, KvCache::Part::kLocal));
+  cache.save(position, KvCache::Part::kLocal, out.data());
+  return out;
+}
+void Sequence::restore_local(int at, const std::byte* rows) {
+  cache.load(at, KvCache::Part::kLocal, rows);
+  restored(at);
+}
+void Sequence::restored(int at) {
+  position = at;
+  local_from = 0;
+  for (int i = 0; i < static_cast<int>(cache.offsets().size()); ++i) {
+    const int window = cache.layer(i).window;
+    if (window > 0) local_from = std::max(local_from, at - (window - 1));
+  }
+}
+std::vector<std::byte> Sequence::rows() const {
+  std::vector<std::byte> out(cache.saved_bytes(position, KvCache::Part::kAll));
+  cache.save(position, KvCache::Part::kAll, out.data());
+  return out;
+}
+void Sequence::restore(int at, const std::byte* rows) {
+  cache.load(at, KvCache::Part::kAll, rows);
+  restored(at);
+}
+std::size_t Sequence::reserve(int rows) {
+  reserved = std::max(reserved, std::min(rows, cache.context()));
+  return cache.touch(reserved);
 }
 
 }  // namespace assay

@@ -1,4 +1,4 @@
-// The keys and values of one sequence: local layers on a ring of `window` rows, global layers to the full context.
+// The keys and values of one sequence: local layers on a ring of at least `window` rows, global layers to the full context.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,11 +15,13 @@ namespace assay {
 
 class KvCache {
  public:
-  // context: rows of a global layer, >= 1.
-  KvCache(const ModelConfig& config, KvType type, int context);
+  // context: rows of a global layer, >= 1. A local layer keeps `slack` rows more than its window sees, so that a sequence
+  // can be cut back by as many tokens.
+  KvCache(const ModelConfig& config, KvType type, int context, int slack = 0);
 
   struct Layer {
     int slots = 1;           // rows; position j lies in row j % slots
+    int window = 0;          // rows that a token sees, itself included; 0: all
     float* k_f32 = nullptr;  // [slots][width]; the pointers of type() are set
     float* v_f32 = nullptr;
     std::uint16_t* k_f16 = nullptr;
@@ -46,16 +48,60 @@ class KvCache {
   // than the ring only the newest rows stay.
   void commit(int layer, int first, int tokens, KvRows keys, KvRows values);
 
+  // The rows that the token at `position` needs of those before it, layer after layer, keys then values, oldest first:
+  // what a snapshot holds. The same bytes whatever the slack.
+  enum class Part { kLocal, kAll };
+  std::size_t saved_bytes(int position, Part part) const;
+  void save(int position, Part part, std::byte* to) const;
+  void load(int position, Part part, const std::byte* from);
+
+  // Makes the memory of positions [0, rows) resident, contents untouched, and gives the bytes that are resident then.
+  std::size_t touch(int rows);
+
   // Bytes that a cache would take.
-  static std::size_t bytes_for(const ModelConfig& config, KvType type, int context);
+  static std::size_t bytes_for(const ModelConfig& config, KvType type, int context, int slack = 0);
 
  private:
   KvType type_;
   int context_;
   std::vector<Layer> layers_;
   std::vector<DecodeToken::LayerCache> offsets_;
+  template <class F>
+  void each_saved(int position, Part part, F&& run) const;
+
   std::vector<int> widths_;
   PageBuffer memory_;
+};
+
+// A sequence: its rows and how far they go. Sessions of one model may take turns with it (Session::exchange).
+class Sequence {
+ public:
+  Sequence(const ModelConfig& config, KvType type, int context, int slack = 0)
+      : cache(config, type, context, slack) {}
+
+  KvCache cache;
+  int position = 0;    // tokens fed so far: the next token's position
+  int local_from = 0;  // local layers hold every row from here on
+  int reserved = 0;    // rows whose memory is resident for sure
+
+  // Can the sequence go on from `at` <= position, as if the tokens behind it had never been fed?
+  bool can_cut(int at) const;
+  // std::logic_error unless can_cut.
+  void cut(int at);
+  // After rows up to `position` were written or loaded.
+  void wrote();
+  // The rows of local layers as they are needed at the current position. Restoring them later cuts the sequence back to
+  // that position, as long as the tokens before it are the same.
+  std::vector<std::byte> local_rows() const;
+  void restore_local(int at, const std::byte* rows);
+  // Everything, as save() wrote it.
+  std::vector<std::byte> rows() const;
+  void restore(int at, const std::byte* rows);
+  // Memory for `rows` tokens (at most the context) before they come, so that no kernel waits for it. Resident bytes.
+  std::size_t reserve(int rows);
+
+ private:
+  void restored(int at);
 };
 
 }  // namespace assay

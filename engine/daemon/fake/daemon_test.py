@@ -1,0 +1,632 @@
+"""The daemon over raw sockets, with the scripted backend: promises P1 to P7, P12, P14 of docs/daemon.md.
+
+  daemon_test.py --program build/host/bin/fake_assayd [Stream Bytes Requests Http Stop ..] [Slow]
+"""
+import argparse
+import concurrent.futures
+import json
+import math
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from daemon_client import (Daemon, Stream, frames, read_head, read_response, request_bytes, readable, script, wait_closed)
+
+PROGRAM = None
+STEP_S = 0.25  # a cancel is seen within one scripted step; the rest is two processes on a busy machine
+
+
+class WithDaemon(unittest.TestCase):
+    FLAGS = ()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.d = Daemon(PROGRAM, *cls.FLAGS)
+
+    @classmethod
+    def tearDownClass(cls):
+        code, log = cls.d.stop()
+        if code != 0:
+            raise AssertionError(f"exit code {code}: {log[-2000:]}")
+
+    def assert_serves(self):
+        """The next request is right and nothing is left behind."""
+        self.d.wait_idle()
+        out = self.d.post("/v1/chat", script(stream=False, tokens=["all ", "well"])).json()
+        self.assertEqual(out["text"], "all well")
+
+    def turn(self, path="/v1/chat", **fields):
+        response = self.d.post(path, script(**fields))
+        self.assertEqual(response.status, 200, response)
+        return frames(response.body)
+
+
+def text_of(found):
+    return "".join(d["text"] for e, d in found if e == "delta")
+
+
+def order_of(found):
+    return [e for e, _ in found]
+
+
+class Streams(WithDaemon):
+    """Group A: streams and cancelling."""
+
+    def test_frames_in_order_one_terminal(self):
+        found = self.turn(tokens=["a", "b"], calls=[{"name": "f", "arguments": {"x": 1}}], margin=-28.43)
+        self.assertEqual(order_of(found), ["meta", "delta", "delta", "tool_call", "kairos", "done"])
+        meta, kairos, done = found[0][1], found[-2][1], found[-1][1]
+        self.assertEqual(set(meta) & {"id", "prompt_tokens", "reused_tokens", "armed"}, {"id", "prompt_tokens", "reused_tokens", "armed"})
+        self.assertEqual(kairos, {"eot_margin": -28.43, "verdict": "severed", "stop": "tool_calls"})
+        self.assertEqual(set(done["phases_ms"]), {"prefill", "recall", "decode", "post"})
+        self.assertEqual(done["usage"]["completion_tokens"], 2)
+        self.assertGreater(done["tokens_per_s"], 0)
+        self.assertEqual(self.turn(tokens=["a"], margin=None)[-2][1]["verdict"], "unknown")
+
+    def test_client_gone_frees_the_slot(self):
+        for at in (0, 1, 17, 39):
+            for leave in ("close", "reset"):
+                s = Stream(self.d, "/v1/chat", script(tokens=["x"], repeat=40, delay_ms=10))
+                for _ in range(at):
+                    s.next()
+                s.close() if leave == "close" else s.reset()
+                self.assertLess(self.d.wait_idle(), STEP_S, f"{leave} after {at} frames")
+        self.assert_serves()
+
+    def test_client_gone_in_prefill(self):
+        for chunk in (0, 2):
+            s = Stream(self.d, "/v1/chat", script(tokens=["x"], prefill_ms=4000, chunks=100))
+            time.sleep(0.04 * chunk + 0.02)
+            s.close()
+            self.assertLess(self.d.wait_idle(), STEP_S)
+        self.assert_serves()
+
+    def test_client_of_a_document_gone(self):
+        s = self.d.connect()
+        s.sendall(request_bytes("POST", "/v1/chat", script(stream=False, tokens=["x"], delay_ms=3000)))
+        time.sleep(0.05)
+        self.assertEqual(self.d.health()["in_flight"], 1)
+        s.close()
+        self.assertLess(self.d.wait_idle(), STEP_S)
+
+    def test_half_closed_client_is_served(self):
+        for stream in (True, False):
+            with self.d.connect() as s:
+                s.sendall(request_bytes("POST", "/v1/chat", script(stream=stream, tokens=["a", "b"], delay_ms=60)))
+                s.shutdown(socket.SHUT_WR)
+                response = read_response(s)
+                got = text_of(frames(response.body)) if stream else response.json()["text"]
+                self.assertEqual(got, "ab")
+
+    def test_abort_at_every_stage(self):
+        slow = script(tokens=["x"], repeat=200, delay_ms=20, prefill_ms=300, chunks=30)
+        running, waiting = Stream(self.d, "/v1/chat", slow), Stream(self.d, "/v1/chat", slow)
+        state = lambda id_: self.d.post("/v1/abort", {"id": id_}).json()["state"]
+        self.assertEqual(state(waiting.id), "aborted")  # in the queue
+        found = waiting.rest()
+        self.assertEqual(order_of(found), ["meta", "kairos", "aborted"])
+        self.assertEqual(found[1][1], {"eot_margin": None, "verdict": "unknown", "stop": "aborted"})
+        self.assertEqual(state(running.id), "aborted")  # in prefill
+        self.assertEqual(order_of(running.rest())[-2:], ["kairos", "aborted"])
+        decoding = Stream(self.d, "/v1/chat", slow)
+        decoding.until("delta")
+        started = time.monotonic()
+        self.assertEqual(state(decoding.id), "aborted")
+        self.assertEqual(order_of(decoding.rest())[-1], "aborted")
+        self.assertLess(time.monotonic() - started, STEP_S)
+        self.d.wait_idle()
+        self.assertEqual([state(decoding.id), state(decoding.id), state("turn-999999")], ["finished", "finished", "unknown"])
+        self.assert_serves()
+
+    def test_abort_races_the_natural_end(self):
+        self.race(60)
+
+    def race(self, times):
+        seen = set()
+        for i in range(times):
+            s = Stream(self.d, "/v1/chat", script(tokens=["x"], repeat=3, delay_ms=1))
+            time.sleep(random.Random(i).uniform(0, 0.006))
+            self.assertEqual(self.d.post("/v1/abort", {"id": s.id}).status, 200)
+            found = order_of(s.rest())
+            self.assertEqual(sum(e in ("done", "error", "aborted") for e in found), 1, found)
+            self.assertEqual(found.count("kairos"), 1)
+            seen.add(found[-1])
+        self.assertEqual(seen, {"done", "aborted"})  # the race was met from both sides
+
+    def test_queue_keeps_order_and_its_bound(self):
+        held = Stream(self.d, "/v1/chat", script(tokens=["x"], prefill_ms=10_000))
+        held.next()
+        streams = [Stream(self.d, "/v1/chat", script(tokens=[str(i)])) for i in range(64)]
+        full = self.d.post("/v1/chat", script(tokens=["x"]))
+        self.assertEqual((full.status, full.code(), full.headers["retry-after"]), (429, "queue_full", "1"))
+        events = Stream(self.d, "/v1/events")
+        self.assertEqual(events.next()[0], "hello")
+        self.d.post("/v1/abort", {"id": held.id})
+        self.assertEqual([text_of(s.rest()) for s in streams], [str(i) for i in range(64)])
+        ends = [events.until("end")["id"] for _ in range(65)]
+        self.assertEqual(ends, [held.id] + [s.id for s in streams])
+        events.close()
+
+    def test_events_in_order_with_sequence(self):
+        events = Stream(self.d, "/v1/events")
+        events.next()
+        self.turn(tokens=["a", "b"], prefill_ms=30)
+        self.turn(tokens=["a"], fail="numeric_error")
+        found = [events.next()]
+        while [e for e, _ in found].count("end") < 2:
+            found.append(events.next())
+        sequence = [d["seq"] for _, d in found]
+        self.assertEqual(sequence, list(range(sequence[0], sequence[0] + len(found))))
+        names = [e for e, _ in found]
+        self.assertEqual(names[0], "start")
+        self.assertIn("phase", names)
+        self.assertEqual(names[-2:], ["fault", "end"])
+        events.close()
+
+    def test_slow_reader_holds_nobody_up(self):
+        s = self.d.connect()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.sendall(request_bytes("POST", "/v1/chat", script(tokens=["y" * 4000], repeat=4000)))  # 16 MB, never read
+        time.sleep(0.2)
+        started = time.monotonic()
+        self.assert_serves()
+        self.assertLess(time.monotonic() - started, 3.0)  # one second of patience, once
+        self.assertLess(self.d.metrics()["assay_process_resident_bytes"], 64 << 20)
+        s.close()
+
+    def test_cancel_never_changes_another_turn(self):
+        self.interleave(40)
+
+    def interleave(self, times):
+        want = text_of(self.turn(tokens=["b%d " % i for i in range(20)]))
+        rng = random.Random(7)
+        for _ in range(times):
+            doomed = [Stream(self.d, "/v1/chat", script(tokens=["a"], repeat=50, delay_ms=1)) for _ in range(2)]
+            survivor = Stream(self.d, "/v1/chat", script(tokens=["b%d " % i for i in range(20)]))
+            for s in doomed:
+                time.sleep(rng.uniform(0, 0.004))
+                how = rng.randrange(3)
+                if how == 0:
+                    self.d.post("/v1/abort", {"id": s.id})
+                    s.rest()
+                elif how == 1:
+                    s.close()
+                else:
+                    s.reset()
+            self.assertEqual(text_of(survivor.rest()), want)
+        self.d.wait_idle()
+
+    def test_health_answers_during_a_long_prefill(self):
+        s = Stream(self.d, "/v1/chat", script(tokens=["x"], prefill_ms=20_000, chunks=400))
+        worst = 0.0
+        for _ in range(20):
+            started = time.monotonic()
+            self.assertEqual(self.d.health()["state"], "ready")
+            self.d.metrics()
+            worst = max(worst, time.monotonic() - started)
+        s.close()
+        self.assertLess(worst, 0.25)
+        self.d.wait_idle()
+
+
+class Bytes(WithDaemon):
+    """Group B."""
+
+    def whole(self, pieces, **fields):
+        found = self.turn(tokens=[{"hex": p.hex()} for p in pieces], **fields)
+        return text_of(found), found
+
+    def test_characters_split_at_every_point(self):
+        for char in ("é", "€", "🚀"):
+            data = char.encode()
+            for cut in range(1, len(data)):
+                self.assertEqual(self.whole([b"a" + data[:cut], data[cut:] + b"b"])[0], f"a{char}b")
+            self.assertEqual(self.whole([bytes([b]) for b in data])[0], char)
+        family = "👩‍👩‍👧🏽"
+        self.assertEqual(self.whole([bytes([b]) for b in family.encode()])[0], family)
+
+    def test_bytes_that_are_no_character_do_not_stall(self):
+        for data in (b"\x80", b"\xc0\xaf", b"\xed\xa0\x80", b"\xff", b"\xf5\x80"):
+            text, _ = self.whole([data, b"ok"])
+            self.assertTrue(text.endswith("ok") and "\ufffd" in text, text)
+        self.assertEqual(self.whole([b"a\xe2\x82"])[0], "a\ufffd")
+
+    def test_text_that_looks_like_frames(self):
+        for text in ("a\n\nb", "data: x\n\n", "event: done\ndata: {}\n\n", "a\r\n\r\nb", "nul\0nul", "\u2028\u0085"):
+            self.assertEqual(self.whole([text.encode()])[0], text)
+
+    def test_stop_string_across_tokens_and_characters(self):
+        text, found = self.whole([b"one \xc3", b"\xa9n", b"d", b"! two"], stop=["énd!"])
+        self.assertEqual(text, "one ")
+        self.assertEqual(found[-2][1]["stop"], "stop_string")
+
+    def test_byte_exact_is_the_tokens_bytes(self):
+        import base64
+        pieces = [b"\xff\x00", b"\xe2", b"\x82\xac"]
+        _, found = self.whole(pieces, byte_exact=True)
+        self.assertEqual(b"".join(base64.b64decode(d["bytes"]) for e, d in found if e == "delta" and d["bytes"]), b"".join(pieces))
+
+    def test_request_cut_at_every_byte(self):
+        body = {"messages": [{"role": "user", "content": "hé 🚀"}], "stream": False}
+        data = request_bytes("POST", "/v1/chat", json.dumps(body, ensure_ascii=False).encode())
+        for cut in range(1, len(data), 7):
+            with self.d.connect() as s:
+                s.sendall(data[:cut])
+                time.sleep(0.002)
+                s.sendall(data[cut:])
+                self.assertEqual(read_response(s).json()["text"], "hé 🚀")
+        with self.d.connect() as s:
+            for b in data:
+                s.sendall(bytes([b]))
+            self.assertEqual(read_response(s).json()["text"], "hé 🚀")
+
+
+class Requests(WithDaemon):
+    """Group C through the wire, the OpenAI shape, failures of a turn."""
+
+    def test_prompt_against_the_context(self):
+        too_long = self.d.post("/v1/chat", script(tokens=["x"], prompt_tokens=4097))
+        self.assertEqual((too_long.status, too_long.code()), (400, "context_exceeded"))
+        self.assertIn("4097", too_long.json()["error"]["message"])
+        self.assertIn("4096", too_long.json()["error"]["message"])
+        found = self.turn(tokens=["x"], repeat=5, prompt_tokens=4096)
+        self.assertEqual((text_of(found), found[-2][1]["stop"]), ("x", "context"))
+        self.assertEqual(self.turn(tokens=["x"], repeat=5, max_tokens=2)[-2][1]["stop"], "length")
+
+    def test_raw_logits_and_logprobs(self):
+        for k in (0, 1, 300):
+            delta = self.turn(tokens=["x"], raw_logits=k)[1][1]
+            self.assertEqual(len(delta.get("raw_logits", [[]])[0]), k)
+        self.assertEqual(self.d.post("/v1/chat", script(tokens=["x"], raw_logits=301)).status, 400)
+        self.assertEqual(len(self.turn(tokens=["x"], logprobs=2)[1][1]["logprobs"][0]["top_logprobs"]), 2)
+
+    def test_failures_have_their_code(self):
+        for code in ("numeric_error", "out_of_memory", "grammar_dead_end", "tool_parse_error", "engine_error"):
+            found = self.turn(tokens=["a", "b"], fail=code, fail_at=1)
+            self.assertEqual(order_of(found), ["meta", "delta", "kairos", "error"])
+            self.assertEqual(found[-1][1]["error"]["code"], code)
+            document = self.d.post("/v1/chat", script(stream=False, tokens=["a"], fail=code))
+            self.assertEqual((document.status, document.code()), (500, code))
+        self.assertEqual(self.turn(tokens=["a"], fail="tool_parse_error")[-1][1]["error"]["raw"], "call:f{")
+
+    def test_refusals_state_the_loss(self):
+        capture = self.d.request("POST", "/v1/capture", b"\xff not json")
+        self.assertEqual((capture.status, capture.code()), (501, "unsupported_on_moe"))
+        self.assertIn("ADR-013", capture.body.decode())
+        grammar = self.d.post("/v1/chat", script(tokens=["x"], grammar="root ::= \"a\""))
+        self.assertEqual(grammar.status, 501)
+        self.assertEqual(grammar.json()["error"]["lost"][0]["name"], "grammar")
+
+    def test_embeddings_never_compare_across_spaces(self):
+        a = self.d.post("/v1/embed", {"input": ["abc", "abd"]}).json()
+        v = a["vectors"]
+        same = self.d.post("/v1/embed/similarity", {"a": {"space": a["space"], "vector": v[0]}, "b": {"space": a["space"], "vector": v[0]}})
+        self.assertAlmostEqual(same.json()["similarity"], 1.0)
+        other = self.d.post("/v1/embed/similarity", {"a": {"space": a["space"], "vector": v[0]}, "b": {"space": "else", "vector": v[1]}})
+        self.assertEqual((other.status, other.code()), (409, "conflict"))
+        self.assertEqual(self.d.post("/v1/embed", {"input": ""}).status, 400)
+        self.assertEqual(self.d.post("/v1/embed", {"ids": [[1, 2], [3]]}).status, 200)
+
+    def test_openai_shape(self):
+        body = {**script(tokens=["Hel", "lo"], calls=[{"name": "f", "arguments": {"x": 1}}]), "model": "any", "user": "u",
+                "logprobs": True, "top_logprobs": 1, "stream_options": {"include_usage": True}}
+        lines = self.d.post("/v1/chat/completions", body).body.decode().split("\n\n")
+        self.assertEqual(lines[-2:], ["data: [DONE]", ""])
+        chunks = [json.loads(l.removeprefix("data: ")) for l in lines[:-2]]
+        self.assertTrue(all(c["object"] == "chat.completion.chunk" and c["model"] == "any" for c in chunks))
+        self.assertEqual(chunks[0]["ignored"], ["user"])
+        choices = [c["choices"][0] for c in chunks if c["choices"]]
+        self.assertEqual("".join(c["delta"].get("content") or "" for c in choices), "Hello")
+        self.assertEqual(choices[1]["logprobs"]["content"][0]["top_logprobs"][0]["bytes"], [97])
+        call = next(c["delta"]["tool_calls"][0] for c in choices if "tool_calls" in c["delta"])
+        self.assertEqual((call["index"], call["function"]["name"], json.loads(call["function"]["arguments"])), (0, "f", {"x": 1}))
+        self.assertEqual(choices[-1]["finish_reason"], "tool_calls")
+        self.assertEqual(chunks[-1]["usage"]["completion_tokens"], 2)
+        document = self.d.post("/v1/chat/completions", {**body, "stream": False, "stream_options": None}).json()
+        self.assertEqual(document["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "f")
+        self.assertEqual(document["ignored"], ["user"])
+        failed = self.d.post("/v1/chat/completions", script(tokens=["x"], fail="numeric_error")).body.decode()
+        self.assertIn('"code":"numeric_error"', failed)
+        self.assertTrue(failed.endswith("data: [DONE]\n\n"))
+        self.assertEqual(self.d.get("/v1/models").json()["data"][0]["id"], "fake")
+        self.assertEqual(self.d.post("/tokenize", {"content": "ab", "special": True}).json(), {"tokens": [256, 97, 98]})
+        self.assertEqual(self.d.post("/detokenize", {"tokens": [97, 98]}).json(), {"content": "ab"})
+        self.assertEqual(self.d.post("/detokenize", {"tokens": [300]}).code(), "token_out_of_range")
+
+    def test_metrics_are_finite_from_the_first_scrape(self):
+        fresh = Daemon(PROGRAM)
+        for _ in range(2):
+            values = fresh.metrics()
+            self.assertGreater(len(values), 20)
+            self.assertTrue(all(math.isfinite(v) for v in values.values()))
+            s = Stream(fresh, "/v1/chat", script(tokens=["x"], prefill_ms=500))
+            fresh.post("/v1/abort", {"id": s.id})
+            s.rest()
+        self.assertEqual(fresh.metrics()['assay_turns_total{outcome="aborted"}'], 2)
+        self.assertEqual(fresh.stop()[0], 0)
+
+    def test_sessions_say_what_was_reused(self):
+        first, second = (self.turn(tokens=["x"], session="s1", prompt_tokens=9) for _ in range(2))
+        self.assertEqual((first[0][1]["reused_tokens"], first[-1][1]["prefix"]), (0, "cold:new_session"))
+        self.assertEqual((second[0][1]["reused_tokens"], second[-1][1]["prefix"]), (9, "hit"))
+
+
+class Http(WithDaemon):
+    """Group D: one socket, hostile bytes."""
+
+    FLAGS = ("--head-deadline-ms", "600", "--body-deadline-ms", "800")
+
+    def raw(self, data, limit=3.0):
+        """Every byte that came back until the server closed."""
+        with self.d.connect(limit) as s:
+            out = b""
+            try:
+                s.sendall(data)
+                while more := s.recv(65536):
+                    out += more
+            except ConnectionError:
+                pass
+            return out
+
+    def statuses(self, data):
+        import re
+        return [int(m) for m in re.findall(rb"HTTP/1\.1 (\d{3})", self.raw(data))]
+
+    def test_hostile_heads_and_bodies_get_one_400(self):
+        post = b"POST /v1/chat HTTP/1.1\r\nHost: h\r\n"
+        smuggled = b"GET /v1/health HTTP/1.1\r\nHost: h\r\n\r\n"
+        chunked = post + b"Transfer-Encoding: chunked\r\n\r\n"
+        for bad in (post + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+                    post + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n{}",
+                    post + b"Transfer-Encoding: xchunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+                    post + b"Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+                    post + b"X: a\r\n b\r\n\r\n", post + b"X : a\r\n\r\n", post + b"X: a\n\r\n", post + b"X: \0\r\n\r\n",
+                    post + b"Host: g\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
+                    chunked + b"-2\r\n{}\r\n0\r\n\r\n", chunked + b"+5\r\n{}\r\n", chunked + b"0x5\r\n{}\r\n",
+                    chunked + b"11111111111111111\r\n{}\r\n", chunked + b"2;" + b"a" * (1 << 20) + b"\r\n{}\r\n0\r\n\r\n",
+                    b"GET /\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"):
+            self.assertEqual(self.statuses(bad + smuggled), [400], bad[:80])
+
+    def test_limits_of_the_head(self):
+        for bad in (b"GET /" + b"a" * (1 << 20), b"GET / HTTP/1.1\r\nHost: h\r\nX: " + b"a" * 8192,
+                    b"GET / HTTP/1.1\r\nHost: h\r\n" + b"X: a\r\n" * 10_000 + b"\r\n"):
+            self.assertEqual(self.statuses(bad), [431])
+        self.assertEqual(self.statuses(b"GET /%0d%0aX:y HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"), [404])
+
+    def test_limits_of_the_body(self):
+        post = b"POST /v1/chat HTTP/1.1\r\nHost: h\r\n"
+        self.assertEqual(self.statuses(post + b"Content-Length: 8388609\r\n\r\n"), [413])
+        endless = post + b"Transfer-Encoding: chunked\r\n\r\n" + (b"100000\r\n" + b" " * 0x100000 + b"\r\n") * 9
+        self.assertEqual(self.statuses(endless), [413])
+        self.assertLess(self.d.metrics()["assay_process_resident_bytes"], 64 << 20)
+
+    def test_deadlines(self):
+        for data, status in ((b"GET / HTTP/1.1\r\nHo", b" 408 "), (b"", b""),
+                             (b"POST /v1/chat HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n{", b" 408 "),
+                             (b"POST /v1/chat HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n", b" 408 ")):
+            started = time.monotonic()
+            self.assertIn(status, self.raw(data), data)
+            self.assertLess(time.monotonic() - started, 2.5)
+
+    def test_smuggling_and_pipelining_count(self):
+        get = b"GET /v1/health HTTP/1.1\r\nHost: h\r\n\r\n"
+        self.assertEqual(self.statuses(get * 100 + b"BAD\r\n\r\n"), [200] * 100 + [400])
+        inner = b"POST /v1/abort HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(get) + get
+        self.assertEqual(self.statuses(inner + get.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")), [400, 200])
+        with self.d.connect() as s:  # FIN after the requests: all are answered
+            s.sendall(get * 100)
+            s.shutdown(socket.SHUT_WR)
+            data = b""
+            while more := s.recv(65536):
+                data += more
+            self.assertEqual(data.count(b"HTTP/1.1 200"), 100)
+
+    def test_methods_and_routes(self):
+        for method, path, status in (("GET", "/nope", 404), ("GET", "/v1/chat", 405), ("BREW", "/v1/health", 405),
+                                     ("POST", "/v1/health", 405), ("GET", "/v1/health?x=1", 200)):
+            self.assertEqual(self.d.request(method, path).status, status, path)
+        self.assertEqual(self.statuses(b"OPTIONS /v1/chat HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"), [204])
+        head = self.raw(b"HEAD /v1/health HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+        self.assertIn(b"Content-Length: ", head)
+        self.assertTrue(head.endswith(b"\r\n\r\n"))
+        self.assertEqual(self.d.request("GET", "/v1/health", headers=("Origin: http://evil.example",)).status, 403)
+        self.assertEqual(self.d.request("GET", "/v1/health", headers=("Origin: http://localhost",)).status, 200)
+        with self.d.connect() as s:
+            s.sendall(request_bytes("POST", "/v1/abort", headers=("Expect: 100-continue", "Content-Length: 10")))
+            self.assertTrue(s.recv(100).startswith(b"HTTP/1.1 100"))
+            s.sendall(b'{"id":"x"}')
+            self.assertEqual(read_response(s).status, 200)
+
+    def test_storm_leaves_nothing(self):
+        self.storm(150)
+
+    def storm(self, times):
+        def one(i):
+            s = self.d.connect()
+            kind = i % 5
+            if kind == 1:
+                s.sendall(b"GET / HT")
+            elif kind == 2:
+                s.sendall(request_bytes("POST", "/v1/chat", script(tokens=["x"], delay_ms=1)))
+            elif kind == 3:
+                s.sendall(request_bytes("GET", "/v1/events"))
+            elif kind == 4:
+                s.sendall(b"\0" * 100)
+            if i % 2:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+            s.close()
+        before = self.d.metrics()["assay_process_open_files"]
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            list(pool.map(one, range(times)))
+        self.assert_serves()
+        deadline = time.monotonic() + 5
+        while self.d.metrics()["assay_process_open_files"] > before + 1 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertLessEqual(self.d.metrics()["assay_process_open_files"], before + 1)
+
+
+class Keys(WithDaemon):
+    """D7, P14."""
+
+    FLAGS = ("--api-key", "secret-key")
+
+    def test_key(self):
+        self.assertEqual(self.d.get("/v1/health").status, 200)
+        self.assertEqual(self.d.get("/").status, 200)
+        for header in ((), ("Authorization: Bearer secret-kez",), ("Authorization: secret-key",), ("Authorization: Bearer ",),
+                       ("Authorization: Bearer " + "k" * 7000,)):
+            for path in ("/v1/models", "/v1/metrics", "/v1/events"):
+                response = self.d.request("GET", path, headers=header)
+                self.assertEqual((response.status, response.code()), (401, "unauthorized"))
+        self.assertEqual(self.d.request("GET", "/v1/models", headers=("Authorization: Bearer secret-key",)).status, 200)
+        with self.d.connect() as s:  # refused before the body is there
+            s.sendall(b"POST /v1/chat HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n")
+            self.assertEqual(read_head(s)[0], 401)
+
+
+class Stop(unittest.TestCase):
+    """How it ends, and what it does at its limits. Each test has its own daemon."""
+
+    def test_sigterm_in_mid_stream(self):
+        for grace, last in (("5000", "done"), ("50", "aborted")):
+            d = Daemon(PROGRAM, "--grace-ms", grace)
+            events = Stream(d, "/v1/events")
+            running = Stream(d, "/v1/chat", script(tokens=["x"], repeat=30, delay_ms=20))
+            waiting = Stream(d, "/v1/chat", script(tokens=["x"]))
+            running.until("delta")
+            code, log = d.stop()
+            self.assertEqual(code, 0, log)
+            self.assertEqual(running.rest()[-1][0], last)
+            self.assertEqual(waiting.rest()[-1][1]["error"]["code"], "not_ready")
+            self.assertIn("end", order_of(events.rest()))
+            self.assertIn("TURN-PHASE id=turn-", log)
+
+    def test_restarts_on_the_same_port(self):
+        d = Daemon(PROGRAM)
+        s = Stream(d, "/v1/chat", script(tokens=["x"], repeat=3, delay_ms=20))
+        port = d.port
+        self.assertEqual(d.stop()[0], 0)
+        s.close()
+        again = Daemon(PROGRAM, "--port", str(port))
+        self.assertEqual(again.health()["state"], "ready")
+        self.assertEqual(again.stop()[0], 0)
+
+    def test_engine_failure_tells_all_and_exits(self):
+        d = Daemon(PROGRAM)
+        failing = Stream(d, "/v1/chat", script(tokens=["x"], repeat=20, delay_ms=20, throw_at=10))
+        waiting = Stream(d, "/v1/chat", script(tokens=["x"]))
+        started = time.monotonic()
+        last = failing.rest()[-1]
+        self.assertEqual((last[0], last[1]["error"]["code"]), ("error", "engine_error"))
+        self.assertNotIn("secret", json.dumps(last))
+        self.assertEqual(waiting.rest()[-1][0], "error")
+        self.assertEqual(d.process.wait(timeout=10), 1)
+        self.assertLess(time.monotonic() - started, 5.0)
+        self.assertIn("secret detail", d.process.communicate()[1])  # in the log, for the owner
+
+    def test_waiting_too_long_is_an_answer(self):
+        d = Daemon(PROGRAM, "--queue-timeout-ms", "200")
+        held = Stream(d, "/v1/chat", script(tokens=["x"], prefill_ms=30_000))
+        stream = Stream(d, "/v1/chat", script(tokens=["x"]))
+        document = d.post("/v1/chat", script(stream=False, tokens=["x"]))
+        self.assertEqual((document.status, document.code(), document.headers["retry-after"]), (503, "not_ready", "1"))
+        self.assertEqual(stream.rest()[-1][1]["error"]["code"], "not_ready")
+        held.close()
+        self.assertEqual(d.stop()[0], 0)
+
+    def test_stalled_engine_turns_health_red(self):
+        d = Daemon(PROGRAM, "--stall-ms", "200")
+        s = Stream(d, "/v1/chat", script(tokens=["x"], prefill_ms=1500))
+        time.sleep(0.5)
+        health = d.get("/v1/health")
+        self.assertEqual((health.status, health.json()["state"]), (503, "stalled"))
+        s.rest()
+        self.assertEqual(d.get("/v1/health").status, 200)
+        self.assertEqual(d.stop()[0], 0)
+
+    def test_reader_that_stalls_is_dropped(self):
+        d = Daemon(PROGRAM, "--write-stall-ms", "300")
+        s = d.connect()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.sendall(request_bytes("POST", "/v1/chat", script(tokens=["y" * 4000], repeat=4000)))
+        deadline = time.monotonic() + 5
+        while d.metrics()["assay_connections"] > 1 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertEqual(d.metrics()["assay_connections"], 1)  # the scrape's own
+        s.close()
+        self.assertEqual(d.stop()[0], 0)
+
+    def test_out_of_descriptors_pauses_and_recovers(self):
+        d = Daemon("/bin/sh", "-c", f"ulimit -n 64; exec {PROGRAM}")
+        try:
+            sockets = [d.connect() for _ in range(100)]
+            time.sleep(0.3)
+            ticks = os.sysconf("SC_CLK_TCK")
+
+            def used():
+                with open(f"/proc/{d.process.pid}/stat", encoding="ascii") as stat:
+                    return sum(map(int, stat.read().rsplit(")", 1)[1].split()[11:13])) / ticks
+
+            before = used()
+            time.sleep(0.5)
+            self.assertLess(used() - before, 0.25)  # waits, does not spin
+            for s in sockets:
+                s.close()
+            deadline = time.monotonic() + 5
+            while True:
+                try:
+                    self.assertEqual(d.health()["state"], "ready")
+                    break
+                except (OSError, ConnectionError):
+                    self.assertLess(time.monotonic(), deadline)
+            self.assertGreater(d.metrics()["assay_accept_pauses_total"], 0)
+        finally:
+            self.assertEqual(d.stop()[0], 0)
+
+    def test_connection_limit_waits(self):
+        d = Daemon(PROGRAM, "--max-connections", "4")
+        held = [d.connect() for _ in range(4)]
+        time.sleep(0.1)
+        extra = d.connect()
+        extra.sendall(request_bytes("GET", "/v1/health"))
+        self.assertFalse(readable(extra, 0.2))
+        held.pop().close()
+        self.assertEqual(read_response(extra).status, 200)
+        for s in held:
+            s.close()
+        self.assertEqual(d.stop()[0], 0)
+
+    def test_others_reach_it_only_with_a_key(self):
+        import subprocess
+        out = subprocess.run([PROGRAM, "--host", "0.0.0.0"], capture_output=True, text=True, timeout=10)
+        self.assertEqual(out.returncode, 2)
+        self.assertIn("--api-key-file", out.stderr)
+
+
+class Slow(Streams):
+    """The long forms: 1,000 races, 1,000 interleavings."""
+
+    def test_abort_races_the_natural_end(self):
+        self.race(1000)
+
+    def test_cancel_never_changes_another_turn(self):
+        self.interleave(1000)
+
+
+class SlowHttp(Http):
+    def test_storm_leaves_nothing(self):
+        self.storm(10_000)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--program", required=True)
+    options, rest = parser.parse_known_args()
+    PROGRAM = options.program
+    unittest.main(argv=[sys.argv[0], *rest], verbosity=1)

@@ -1,0 +1,208 @@
+#include "engine/daemon/scheduler.h"
+
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/log.h"
+
+namespace assay {
+namespace {
+
+constexpr std::size_t kRememberedIds = 4096;
+constexpr std::chrono::milliseconds kIdleBeat{100};
+
+}  // namespace
+
+std::int64_t Scheduler::now_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+Scheduler::Scheduler(int queue, std::function<void()> broken)
+    : queue_(static_cast<std::size_t>(queue)), broken_(std::move(broken)), beat_ms_(now_ms()) {
+  prepare_thread_ = std::thread([this] { prepare_loop(); });
+  engine_thread_ = std::thread([this] { engine_loop(); });
+}
+
+Scheduler::~Scheduler() {
+  stop({.code = TurnCode::kNotReady, .message = "the server is stopping"});
+  cancel_running();
+  {
+    const std::lock_guard lock(mutex_);
+    quit_ = true;
+  }
+  prepare_wake_.notify_all();
+  engine_wake_.notify_all();
+  prepare_thread_.join();
+  engine_thread_.join();
+}
+
+Scheduler::Admission Scheduler::submit(std::shared_ptr<Job> job) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return Admission::kStopping;
+    if (waiting_ >= queue_) return Admission::kFull;
+    ++waiting_;
+    job->since_ = std::chrono::steady_clock::now();
+    live_.emplace(job->id, job);
+    preparing_.push_back(std::move(job));
+  }
+  prepare_wake_.notify_one();
+  return Admission::kTaken;
+}
+
+void Scheduler::over(const Job& job) {
+  live_.erase(job.id);
+  ended_.insert(job.id);
+  ended_order_.push_back(job.id);
+  if (ended_order_.size() > kRememberedIds) {
+    ended_.erase(ended_order_.front());
+    ended_order_.pop_front();
+  }
+}
+
+AbortState Scheduler::abort(const std::string& id) {
+  std::shared_ptr<Job> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = live_.find(id);
+    if (it == live_.end())
+      return ended_.contains(id) ? AbortState::kFinished : AbortState::kUnknown;
+    const std::shared_ptr<Job> job = it->second;
+    job->cancelled.store(true, std::memory_order_relaxed);
+    if (job->state_ != Job::State::kQueued) return AbortState::kAborted;  // its own thread ends it
+    std::erase(queued_, job);
+    --waiting_;
+    over(*job);
+    waiting = job;
+  }
+  waiting->abandon();
+  return AbortState::kAborted;
+}
+
+void Scheduler::expire(std::chrono::milliseconds most) {
+  std::vector<std::shared_ptr<Job>> late;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto now = std::chrono::steady_clock::now();
+    while (!queued_.empty() && now - queued_.front()->since_ > most) {
+      late.push_back(queued_.front());
+      queued_.pop_front();
+      --waiting_;
+      over(*late.back());
+    }
+  }
+  for (const auto& job : late) {
+    job->drop(
+        {.code = TurnCode::kNotReady, .message = "waited too long for the engine; try again"});
+  }
+}
+
+void Scheduler::stop(const TurnError& why) {
+  std::deque<std::shared_ptr<Job>> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    stop_reason_ = why;
+    dropped.swap(queued_);
+    for (const auto& job : dropped) {
+      --waiting_;
+      over(*job);
+    }
+  }
+  for (const auto& job : dropped) job->drop(why);
+}
+
+void Scheduler::cancel_running() {
+  const std::lock_guard lock(mutex_);
+  if (running_) running_->cancelled.store(true, std::memory_order_relaxed);
+}
+
+bool Scheduler::running() const {
+  const std::lock_guard lock(mutex_);
+  return running_ != nullptr;
+}
+int Scheduler::in_flight() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int>(live_.size());
+}
+int Scheduler::waiting() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int>(waiting_);
+}
+
+void Scheduler::prepare_loop() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    prepare_wake_.wait(lock, [&] { return quit_ || !preparing_.empty(); });
+    if (preparing_.empty()) return;
+    const std::shared_ptr<Job> job = preparing_.front();
+    preparing_.pop_front();
+    lock.unlock();
+    bool ready = false;
+    try {
+      ready = job->prepare();
+    } catch (const std::exception& e) {
+      ASSAY_LOG(error, "{}: while preparing: {}", job->id, e.what());
+      job->drop({.code = TurnCode::kEngine, .message = "the request could not be prepared"});
+    }
+    if (ready) job->queued();
+    lock.lock();
+    const bool aborted = ready && job->cancelled.load(std::memory_order_relaxed);
+    const bool stopping = ready && !aborted && stopping_;
+    if (ready && !aborted && !stopping) {
+      job->state_ = Job::State::kQueued;
+      queued_.push_back(job);
+      engine_wake_.notify_one();
+      continue;
+    }
+    --waiting_;
+    over(*job);
+    const TurnError why = stop_reason_;
+    lock.unlock();
+    if (aborted) job->abandon();
+    if (stopping) job->drop(why);
+    lock.lock();
+  }
+}
+
+void Scheduler::engine_loop() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    beat();
+    engine_wake_.wait_for(lock, kIdleBeat, [&] { return quit_ || !queued_.empty(); });
+    if (queued_.empty()) {
+      if (quit_) return;
+      continue;
+    }
+    running_ = queued_.front();
+    queued_.pop_front();
+    --waiting_;
+    running_->state_ = Job::State::kRunning;
+    const std::shared_ptr<Job> job = running_;
+    lock.unlock();
+    beat();
+    bool threw = false;
+    try {
+      job->run();
+    } catch (const std::exception& e) {
+      ASSAY_LOG(critical, "{}: the engine failed: {}", job->id, e.what());
+      threw = true;
+    } catch (...) {
+      ASSAY_LOG(critical, "{}: the engine failed", job->id);
+      threw = true;
+    }
+    lock.lock();
+    over(*job);
+    running_.reset();
+    if (!threw) continue;
+    lock.unlock();
+    job->drop({.code = TurnCode::kEngine, .message = "the engine failed; the server is stopping"});
+    broken_();
+    lock.lock();
+  }
+}
+
+}  // namespace assay

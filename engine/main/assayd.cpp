@@ -1,0 +1,128 @@
+// assayd: the engine behind HTTP and SSE.
+#include <chrono>
+#include <cmath>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "engine/daemon/http_server.h"
+#include "engine/daemon/service.h"
+#include "engine/main/model_options.h"
+#include "engine/model_backend.h"
+#include "kernels/base/error.h"
+#include "kernels/base/log.h"
+#include "kernels/base/program.h"
+
+namespace assay {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  HttpSettings http;
+  ServiceSettings service;
+  std::string api_key_file;
+  std::string snapshot_dir;
+  double queue_timeout_s = 60.0;
+  double stall_s = 60.0;
+  double grace_s = 5.0;
+  double cache_gib = 1.0;
+  bool warm_gate = false;
+};
+
+std::chrono::milliseconds milliseconds(double seconds, const char* flag) {
+  if (!(seconds >= 0.0 && seconds <= 86'400.0))
+    throw UserError(std::string(flag) + ": 0..86400 seconds are valid");
+  return std::chrono::milliseconds(std::llround(seconds * 1000.0));
+}
+void check(int value, int low, int high, const char* flag) {
+  if (value < low || value > high) {
+    throw UserError(std::string(flag) + " " + std::to_string(value) + ": must be " +
+                    std::to_string(low) + ".." + std::to_string(high));
+  }
+}
+
+// One line, the newline at its end is not part of it.
+std::string read_key(const std::string& path) {
+  std::string key = read_file(path, 4096);
+  while (!key.empty() && (key.back() == '\n' || key.back() == '\r')) key.pop_back();
+  if (key.size() < 8)
+    throw InputError("--api-key-file " + path + ": a key of at least 8 characters is needed");
+  for (const char c : key) {
+    if (c <= 0x20 || c >= 0x7F)
+      throw InputError("--api-key-file " + path + ": printable ASCII without spaces is needed");
+  }
+  return key;
+}
+
+Options parse(int argc, char** argv) {
+  Options o;
+  CLI::App app{"Serves a model over HTTP and SSE, on this machine alone unless a key is given",
+               "assayd"};
+  house_style(app, "assayd --model engine/models/tiny-gemma4-moe-q4_0.gguf --port 3000");
+  add_model_options(app, o.model);
+  app.add_option("--host", o.http.host, "address to listen on")
+      ->type_name("IP")
+      ->capture_default_str();
+  app.add_option("--port", o.http.port, "0: any free one")->type_name("N")->capture_default_str();
+  app.add_option("--api-key-file", o.api_key_file, "clients must send its line as a Bearer key")
+      ->type_name("FILE");
+  app.add_option("--queue", o.service.queue, "requests that may wait; more get 429")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--queue-timeout-s", o.queue_timeout_s, "longest wait for the engine")
+      ->type_name("S")
+      ->capture_default_str();
+  app.add_option("--max-connections", o.http.max_connections, "more wait to be accepted")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--grace-s", o.grace_s, "for the running turn at SIGTERM")
+      ->type_name("S")
+      ->capture_default_str();
+  app.add_option("--stall-s", o.stall_s, "a busy engine silent for this long is not healthy")
+      ->type_name("S")
+      ->capture_default_str();
+  app.add_option("--eot-threshold", o.service.eot_threshold, "a margin below it means severed")
+      ->type_name("X")
+      ->capture_default_str();
+  app.add_option("--cache-gib", o.cache_gib, "memory for sequences between turns")
+      ->type_name("GIB")
+      ->capture_default_str();
+  app.add_option(
+         "--snapshot-dir", o.snapshot_dir, "named sessions and prefixes survive a restart here")
+      ->type_name("DIR");
+  app.add_flag("--warm-gate", o.warm_gate, "refuse turns whose prefix was not captured yet");
+  parse_command_line(app, argc, argv);
+  check(o.http.port, 0, 65535, "--port");
+  check(o.service.queue, 1, 4096, "--queue");
+  check(o.http.max_connections, 1, 60'000, "--max-connections");
+  if (!std::isfinite(o.service.eot_threshold))
+    throw UserError("--eot-threshold: a finite number is needed");
+  if (!(o.cache_gib >= 0.0 && o.cache_gib <= 1024.0))
+    throw UserError("--cache-gib: 0..1024 is valid");
+  o.service.queue_timeout = milliseconds(o.queue_timeout_s, "--queue-timeout-s");
+  o.service.stall = milliseconds(o.stall_s, "--stall-s");
+  o.http.grace = milliseconds(o.grace_s, "--grace-s");
+  if (!o.api_key_file.empty()) o.service.api_key = read_key(o.api_key_file);
+  return o;
+}
+
+int run(int argc, char** argv) {
+  const Options o = parse(argc, argv);
+  const auto model = open_model(o.model);
+  ModelBackend backend(
+      *model,
+      {.prefix = {.budget_bytes = static_cast<std::size_t>(o.cache_gib * 1024.0 * 1024.0 * 1024.0),
+                  .folder = o.snapshot_dir},
+       .warm_gate = o.warm_gate});
+  Service service(backend, o.service);
+  HttpServer server(service, o.http, !o.service.api_key.empty());
+  ASSAY_LOG(info, "listening on http://{}:{}", o.http.host, server.port());
+  const bool good = server.run();
+  log_armed(*model);
+  return static_cast<int>(good ? Exit::kGood : Exit::kCheckFailed);
+}
+
+}  // namespace
+}  // namespace assay
+
+int main(int argc, char** argv) { return assay::run_program("assayd", argc, argv, assay::run); }
