@@ -1,7 +1,6 @@
 #include "engine/kv_cache.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace assay {
 namespace {
@@ -26,8 +25,11 @@ std::size_t KvCache::bytes_for(const ModelConfig& config, KvType type, int conte
   return bytes;
 }
 
-KvCache::KvCache(const ModelConfig& config, KvType type, int context)
-    : type_(type), context_(context), memory_(bytes_for(config, type, context), "the KV cache") {
+KvCache::KvCache(const ModelConfig& config, KvType type, int context, const MemorySpace& space)
+    : type_(type),
+      context_(context),
+      space_(&space),
+      memory_(space.allocate(bytes_for(config, type, context), "the KV cache")) {
   std::byte* at = memory_.data();
   for (const auto& layer : config.layer) {
     Layer l;
@@ -85,11 +87,11 @@ void KvCache::commit(int index, int first, int tokens, KvRows keys, KvRows value
     const std::size_t to = static_cast<std::size_t>(slot) * width;
     const std::size_t bytes = static_cast<std::size_t>(run) * width * kv_bytes(type_);
     if (type_ == KvType::kF32) {
-      std::memcpy(l.k_f32 + to, keys.f32 + from, bytes);
-      std::memcpy(l.v_f32 + to, values.f32 + from, bytes);
+      space_->copy(l.k_f32 + to, keys.f32 + from, bytes);
+      space_->copy(l.v_f32 + to, values.f32 + from, bytes);
     } else {
-      std::memcpy(l.k_f16 + to, keys.f16 + from, bytes);
-      std::memcpy(l.v_f16 + to, values.f16 + from, bytes);
+      space_->copy(l.k_f16 + to, keys.f16 + from, bytes);
+      space_->copy(l.v_f16 + to, values.f16 + from, bytes);
     }
     t += run;
   }

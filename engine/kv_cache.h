@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "engine/memory_space.h"
 #include "engine/model_config.h"
-#include "engine/page_buffer.h"
 #include "kernels/base/kv_rows.h"
 #include "kernels/decode_token/op.h"
 #include "kernels/pointwise/pointwise.h"
@@ -15,8 +15,8 @@ namespace assay {
 
 class KvCache {
  public:
-  // context: rows of a global layer, >= 1.
-  KvCache(const ModelConfig& config, KvType type, int context);
+  // context: rows of a global layer, >= 1. The rows lie in `space`, which outlives the cache.
+  KvCache(const ModelConfig& config, KvType type, int context, const MemorySpace& space);
 
   struct Layer {
     int slots = 1;           // rows; position j lies in row j % slots
@@ -39,11 +39,14 @@ class KvCache {
 
   KvRows keys(int layer) const;
   KvRows values(int layer) const;
+  // Row 0 of a layer, to write into.
+  pointwise::KvRow key_rows(int layer) const { return key_row(layer, 0); }
+  pointwise::KvRow value_rows(int layer) const { return value_row(layer, 0); }
   // Where position j's row lies; the older position in that row is lost when it is written.
   pointwise::KvRow key_row(int layer, int position) const;
   pointwise::KvRow value_row(int layer, int position) const;
-  // Copies the rows of positions [first, first + tokens) from [tokens][width] in the cache's type. Of a chunk longer
-  // than the ring only the newest rows stay.
+  // Copies the rows of positions [first, first + tokens) from [tokens][width] in the cache's type and space. Of a chunk
+  // longer than the ring only the newest rows stay.
   void commit(int layer, int first, int tokens, KvRows keys, KvRows values);
 
   // Bytes that a cache would take.
@@ -55,7 +58,8 @@ class KvCache {
   std::vector<Layer> layers_;
   std::vector<DecodeToken::LayerCache> offsets_;
   std::vector<int> widths_;
-  PageBuffer memory_;
+  const MemorySpace* space_;
+  SpaceBuffer memory_;
 };
 
 }  // namespace assay
