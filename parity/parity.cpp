@@ -173,7 +173,13 @@ Counterpart CaseBench::own_counterpart(int other) {
     return made;
   }
   std::vector<std::string> faults;
-  auto outputs = run(*problem_, other, 0, kPoison, faults);
+  // What waits for the host cannot be captured: it stands beside a graph as a direct launch.
+  std::unique_ptr<Problem> direct;
+  if (options_.graph && info(other).host_sync) {
+    direct = op_.make_problem(index_, options_.rng_seed);
+    direct->use_device(false);
+  }
+  auto outputs = run(direct ? *direct : *problem_, other, 0, kPoison, faults);
   if (outputs) made.outputs = std::move(*outputs);
   if (const std::string where = changed_input(); !where.empty()) {
     faults.push_back("changed its input " + where);
