@@ -2,215 +2,72 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <stdexcept>
 
-#include "kernels/attention_block/op.h"
-#include "kernels/attention_decode/op.h"
-#include "kernels/attention_prefill/op.h"
+#include "engine/activations.h"
+#include "engine/model_ops.h"
+#include "engine/sampler.h"
 #include "kernels/base/error.h"
-#include "kernels/decode_token/op.h"
-#include "kernels/experts_host/op.h"
-#include "kernels/experts_prefill/op.h"
-#include "kernels/ffn_block/op.h"
-#include "kernels/gemm_quant/op.h"
-#include "kernels/gemv_quant/op.h"
-#include "kernels/pointwise/pointwise.h"
-#include "kernels/router_topk/op.h"
+#include "kernels/base/log.h"
 
 namespace assay {
 namespace {
 
-constexpr int kFewTokens =
-    8;  // up to here gemv_quant and experts_host, beyond gemm_quant and experts_prefill
-constexpr int kMaxHeadDim = 1024;  // of the attention ops
+// Of a chunk's activations on the host; a card's chunk is as long as its memory allows.
 constexpr std::size_t kActivationBytes = std::size_t{32} << 20;
+constexpr int kCardChunk = 2048;
 constexpr std::size_t kLogitsBytes = std::size_t{8} << 20;
+// Of a card, beside what is counted: graphs, the kernels' code and stacks.
+constexpr std::size_t kSpareBytes = std::size_t{64} << 20;
 
 std::size_t z(int n) { return static_cast<std::size_t>(n); }
 
-// The widest of every buffer over all layers.
-struct Widths {
-  int hidden = 0;
-  int qkv = 0;
-  int q = 0;
-  int kv = 0;
-  int gate_up = 0;
-  int dense = 0;
-  int experts = 0;
-  int top_k = 0;
-  int half_head = 0;
-  int q8 = 0;  // columns of the widest matrix input
+// Logits of some rows of a chunk, and the normed rows that they come from.
+struct HeadArrays {
+  pointwise::Activation in;  // [rows][hidden]
+  float* logits = nullptr;   // [rows][vocab]
+  std::uint64_t* scratch = nullptr;
+  std::int32_t* best = nullptr;  // [1]
 
-  explicit Widths(const ModelConfig& c)
-      : hidden(c.hidden), experts(c.experts), top_k(c.experts_used) {
-    for (const auto& l : c.layer) {
-      qkv = std::max(qkv, l.q_width() + 2 * l.kv_width());
-      q = std::max(q, l.q_width());
-      kv = std::max(kv, l.kv_width());
-      gate_up = std::max(gate_up, 2 * l.dense_width);
-      dense = std::max(dense, l.dense_width);
-      half_head = std::max(half_head, l.head_dim / 2);
-    }
-    q8 = std::max({hidden, q, dense});
-  }
-};
-
-// Hands out 64-byte aligned arrays; counts only while `base` is null.
-class Carver {
- public:
-  explicit Carver(std::byte* base) : base_(base) {}
-  template <class T>
-  T* take(std::size_t count) {
-    std::byte* at = base_ != nullptr ? base_ + used_ : nullptr;
-    used_ += (count * sizeof(T) + 63) / 64 * 64;
-    return reinterpret_cast<T*>(at);
-  }
-  std::size_t used() const { return used_; }
-
- private:
-  std::byte* base_;
-  std::size_t used_ = 0;
-};
-
-// An activation matrix with, in the fast lane, its int8 form.
-struct Activation {
-  float* x = nullptr;
-  std::int8_t* codes = nullptr;
-  std::uint16_t* scales = nullptr;
-  Q8View q8() const { return {codes, scales}; }
-};
-
-// Activations of one chunk; every array is [tokens][width].
-struct Buffers {
-  float* x = nullptr;            // residual at the layer's input
-  float* h = nullptr;            // residual between the halves
-  Activation a;                  // normed input of qkv, and of the dense branch; width hidden
-  float* qkv = nullptr;          // raw projections
-  float* q = nullptr;            // normed and rotated
-  std::byte* k_fresh = nullptr;  // of the chunk, in the cache's type
-  std::byte* v_fresh = nullptr;
-  Activation o;             // attention's output; width q
-  float* branch = nullptr;  // attn_out, later dense_out; width hidden
-  float* gate_up = nullptr;
-  Activation u;  // width dense
-  float* router_in = nullptr;
-  float* router_logits = nullptr;
-  std::int32_t* ids = nullptr;
-  float* weights = nullptr;
-  Activation m;  // experts' input; width hidden
-  float* experts_out = nullptr;
-  float* cosine = nullptr;  // [table][tokens][half_head]
-  float* sine = nullptr;
-
-  // The attention half and the FFN half never live at once, so their arrays share memory.
-  static std::size_t carve(std::byte* base,
-                           int tokens,
-                           const Widths& w,
-                           int rope_tables,
-                           KvType kv,
-                           bool fast,
-                           Buffers* b) {
+  static std::size_t carve(std::byte* base, int rows, int hidden, int vocab, HeadArrays* out) {
     Carver c(base);
-    const std::size_t t = z(tokens);
-    const auto activation = [&](Carver& from, int width) {
-      Activation made;
-      made.x = from.take<float>(t * z(width));
-      if (fast) {
-        made.codes = from.take<std::int8_t>(t * z(width));
-        made.scales = from.take<std::uint16_t>(t * z(width) / kQ8Block + 1);
-      }
-      return made;
-    };
-    Buffers out;
-    out.x = c.take<float>(t * z(w.hidden));
-    out.h = c.take<float>(t * z(w.hidden));
-    out.a = activation(c, w.hidden);
-    out.branch = c.take<float>(t * z(w.hidden));
-    out.cosine = c.take<float>(z(rope_tables) * t * z(w.half_head));
-    out.sine = c.take<float>(z(rope_tables) * t * z(w.half_head));
-    out.ids = c.take<std::int32_t>(t * z(w.top_k));
-    out.weights = c.take<float>(t * z(w.top_k));
-    const std::size_t shared = c.used();
-    std::byte* half = base != nullptr ? base + shared : nullptr;
-    Carver first(half);
-    out.qkv = first.take<float>(t * z(w.qkv));
-    out.q = first.take<float>(t * z(w.q));
-    out.k_fresh = first.take<std::byte>(t * z(w.kv) * kv_bytes(kv));
-    out.v_fresh = first.take<std::byte>(t * z(w.kv) * kv_bytes(kv));
-    out.o = activation(first, w.q);
-    Carver second(half);
-    out.gate_up = second.take<float>(t * z(w.gate_up));
-    out.u = activation(second, w.dense);
-    out.router_in = second.take<float>(t * z(w.hidden));
-    out.router_logits = second.take<float>(t * z(w.experts));
-    out.m = activation(second, w.hidden);
-    out.experts_out = second.take<float>(t * z(w.hidden));
-    if (b != nullptr) *b = out;
-    return shared + std::max(first.used(), second.used());
+    HeadArrays b;
+    b.in = c.activation(z(rows), hidden, true);
+    b.logits = c.take<float>(z(rows) * z(vocab));
+    b.scratch = c.take<std::uint64_t>(pointwise::kArgmaxScratch);
+    b.best = c.take<std::int32_t>(1);
+    if (out != nullptr) *out = b;
+    return c.used();
   }
 };
+int head_rows(int vocab, int chunk) {
+  return static_cast<int>(
+      std::clamp<std::size_t>(kLogitsBytes / (z(vocab) * sizeof(float)), 1, z(chunk)));
+}
 
 }  // namespace
 
-struct Model::Ops {
-  Dispatch<GemvQuant> gemv;
-  Dispatch<GemmQuant> gemm;
-  Dispatch<ExpertsHost> experts_few;
-  Dispatch<ExpertsPrefill> experts_many;
-  Dispatch<AttentionPrefill> attention_prefill;
-  Dispatch<AttentionDecode> attention_decode;
-  Dispatch<RouterTopk> router;
-  Dispatch<AttentionBlock> attention_block;
-  Dispatch<FfnBlock> ffn_block;
-  Dispatch<DecodeToken> decode_token;
+std::size_t MemoryPlan::total() const {
+  return weights + cache + activations + logits + scratch + spare;
+}
 
-  explicit Ops(const ModelSettings& s)
-      : gemv(make<GemvQuant>(s)),
-        gemm(make<GemmQuant>(s)),
-        experts_few(make<ExpertsHost>(s)),
-        experts_many(make<ExpertsPrefill>(s)),
-        attention_prefill(make<AttentionPrefill>(s)),
-        attention_decode(make<AttentionDecode>(s)),
-        router(make<RouterTopk>(s)),
-        attention_block(make<AttentionBlock>(s)),
-        ffn_block(make<FfnBlock>(s)),
-        decode_token(make<DecodeToken>(s)) {}
-
-  template <class Op>
-  static Dispatch<Op> make(const ModelSettings& s) {
-    const auto it = s.selection.choices.find(Op::kName);
-    return Dispatch<Op>(
-        it != s.selection.choices.end() ? it->second : Choice{}, host_device(), s.strict);
-  }
-  template <class Op>
-  static LayoutWish wish(const Dispatch<Op>& d) {
-    return {d.chosen().layout, d.chosen().stage == Stage::kStock};
-  }
-  WeightLayouts layouts() const {
-    return {wish(gemv), wish(gemm), wish(experts_few), wish(experts_many)};
-  }
-  std::vector<DispatchReport> reports() const {
-    return {gemv.report(),
-            gemm.report(),
-            experts_few.report(),
-            experts_many.report(),
-            attention_prefill.report(),
-            attention_decode.report(),
-            router.report(),
-            attention_block.report(),
-            ffn_block.report(),
-            decode_token.report()};
-  }
-};
+std::string MemoryPlan::describe() const {
+  return std::to_string(weights) + " weights, " + std::to_string(cache) + " cache, " +
+         std::to_string(activations) + " activations, " + std::to_string(logits) + " logits, " +
+         std::to_string(scratch) + " scratch, " + std::to_string(spare) + " spare";
+}
 
 Model::Model(const std::string& path, const ModelSettings& settings)
     : path_(path), settings_(settings) {
+  if (settings_.threads == 0) settings_.threads = std::clamp(host_device().threads, 1, 256);
+  space_ = std::make_unique<MemorySpace>(settings_.backend, settings_.threads);
   const GgufFile file = GgufFile::open(path);
   config_ = read_config(file);
   for (const auto& layer : config_.layer) {
-    if (layer.head_dim > kMaxHeadDim) {
+    if (layer.head_dim > pointwise::kMaxHeadDim) {
       throw InputError(path + ": head size " + std::to_string(layer.head_dim) + " is above " +
-                       std::to_string(kMaxHeadDim));
+                       std::to_string(pointwise::kMaxHeadDim));
     }
   }
   if (settings_.context == 0) settings_.context = std::min(config_.context, kDefaultContext);
@@ -222,28 +79,68 @@ Model::Model(const std::string& path, const ModelSettings& settings)
   if (!settings_.kv) {
     settings_.kv = settings_.numerics == Numerics::kExact ? KvType::kF32 : KvType::kF16;
   }
-  if (settings_.threads == 0) settings_.threads = std::clamp(host_device().threads, 1, 256);
   tokenizer_ = Tokenizer::load(file);
-  pool_ = std::make_unique<HostPool>(settings_.threads);
-  ops_ = std::make_unique<Ops>(settings_);
-  weights_ = std::make_unique<Weights>(file, config_, ops_->layouts());
-  if (settings_.chunk == 0) {
-    const std::size_t token = Buffers::carve(nullptr,
-                                             64,
-                                             Widths(config_),
-                                             static_cast<int>(weights_->rope().size()),
-                                             *settings_.kv,
-                                             settings_.numerics == Numerics::kFast,
-                                             nullptr) /
-                              64;
-    settings_.chunk =
-        static_cast<int>(std::clamp<std::size_t>(kActivationBytes / token / 32 * 32, 32, 512));
-  }
+  ops_ = std::make_unique<Ops>(settings_, space_->device());
+  const WeightLayouts layouts = ops_->layouts();
+  plan(Weights::planned(file, config_, layouts, *space_));
+  weights_ = std::make_unique<Weights>(file, config_, layouts, *space_);
 }
 
 Model::~Model() = default;
 
+MemoryPlan Model::plan_for(const Weights& planned, int chunk) const {
+  const ActivationShape shape{
+      chunk, static_cast<int>(planned.rope().size()), kv_type(), numerics() == Numerics::kFast};
+  MemoryPlan p;
+  p.weights = planned.bytes();
+  p.cache = KvCache::bytes_for(config_, kv_type(), context());
+  p.activations = Activations::carve(nullptr, shape, Widths(config_), nullptr);
+  p.logits = HeadArrays::carve(
+      nullptr, head_rows(config_.vocab, chunk), config_.hidden, config_.vocab, nullptr);
+  p.scratch = ops_->scratch_bytes(planned, chunk, context(), kv_type(), numerics());
+  p.spare = space_->on_card() ? kSpareBytes : 0;
+  return p;
+}
+
+// Chooses the chunk, if it was not given, and refuses before anything is loaded what a card cannot hold.
+void Model::plan(const Weights& planned) {
+  int& chunk = settings_.chunk;
+  const bool given = chunk != 0;
+  if (!space_->on_card()) {
+    if (!given) {
+      const std::size_t token = plan_for(planned, 64).activations / 64;
+      chunk =
+          static_cast<int>(std::clamp<std::size_t>(kActivationBytes / token / 32 * 32, 32, 512));
+    }
+    plan_ = plan_for(planned, chunk);
+    return;
+  }
+  const gpu::MemoryState memory = gpu::memory();
+  std::size_t available = memory.free_bytes;
+  const char* limit = "free on the card";
+  if (settings_.vram_budget_bytes > 0) {
+    const std::size_t left = settings_.vram_budget_bytes > memory.held_bytes
+                                 ? settings_.vram_budget_bytes - memory.held_bytes
+                                 : 0;
+    if (left < available) limit = "left of --vram-budget";
+    available = std::min(available, left);
+  }
+  if (!given) chunk = std::min(kCardChunk, context());
+  for (;;) {
+    plan_ = plan_for(planned, chunk);
+    if (plan_.total() <= available) return;
+    if (given || chunk <= 32) break;
+    chunk = std::max(32, chunk / 2);
+  }
+  throw HardwareError("the card's memory is " + std::to_string(plan_.total() - available) +
+                      " bytes short for " + path_ + ": " + std::to_string(plan_.total()) +
+                      " bytes needed (" + plan_.describe() + "), " + std::to_string(available) +
+                      " " + limit + "; --ctx " + std::to_string(context()) +
+                      " sets the cache, --kv f16 halves it");
+}
+
 std::vector<DispatchReport> Model::reports() const { return ops_->reports(); }
+const DeviceInfo& Model::device() const { return space_->device(); }
 
 void RouteTable::record(const RoutedChunk& chunk) {
   const int end = chunk.first_position + chunk.tokens;
@@ -269,6 +166,8 @@ struct Session::State {
   Model& model;
   const ModelConfig& config;
   const Weights& weights;
+  const MemorySpace& space;
+  const pointwise::Steps& steps;
   Model::Ops& ops;
   Stream stream;
   bool fast;
@@ -278,91 +177,93 @@ struct Session::State {
   SessionHooks hooks;
 
   Widths widths;
-  PageBuffer memory;
-  Buffers b;
-  PageBuffer head_memory;
-  int head_rows;            // logits rows computed at once
-  Activation head_in;       // [head_rows][hidden]
-  float* logits = nullptr;  // [head_rows][vocab]
-  PageBuffer scratch;
-  std::vector<std::int32_t> forced;  // [tokens][top_k] while hooks.routes is set
+  SpaceBuffer memory;
+  Activations b;
+  int rows_at_once;  // rows of logits computed at once
+  SpaceBuffer head_memory;
+  HeadArrays out;
+  SpaceBuffer scratch;
+  gpu::Buffer landing;             // pinned, of a card's logits
+  std::vector<std::int32_t> sent;  // position and ids of the chunk
 
   // The chunk and layer being computed; the composites' chains read them.
   const TokenId* ids = nullptr;
   int tokens = 0;
   int layer = 0;
+  // Of a token whose launches are recorded, or repeated as recorded: the largest position that they serve. Else -1.
+  int live_to = -1;
+  struct TokenGraph {
+    bool ran = false;
+    gpu::Graph graph;
+    std::vector<DispatchReport> before, after;  // around the recording: what every replay counts
+  };
+  std::map<int, TokenGraph> graphs;  // by the largest position that they serve
+  std::string why_no_graph;          // empty: nothing known against it
 
   State(Model& m, int slack)
       : model(m),
         config(m.config_),
         weights(*m.weights_),
+        space(*m.space_),
+        steps(m.space_->steps()),
         ops(*m.ops_),
-        stream{.pool = m.pool_.get()},
+        stream(m.space_->stream()),
         fast(m.numerics() == Numerics::kFast),
-        sequence(m.config_, m.kv_type(), m.context(), slack),
+        sequence(m.config_, m.kv_type(), m.context(), *m.space_, slack),
         widths(m.config_),
-        head_rows(static_cast<int>(std::clamp<std::size_t>(
-            kLogitsBytes / (z(m.config_.vocab) * sizeof(float)), 1, z(m.chunk())))) {
-    const int tables = static_cast<int>(weights.rope().size());
-    const std::size_t bytes =
-        Buffers::carve(nullptr, m.chunk(), widths, tables, m.kv_type(), fast, nullptr);
-    memory = PageBuffer(bytes, "a chunk's activations");
-    Buffers::carve(memory.data(), m.chunk(), widths, tables, m.kv_type(), fast, &b);
-    for (const bool count : {true, false}) {
-      Carver c(count ? nullptr : head_memory.data());
-      const std::size_t n = z(head_rows) * z(config.hidden);
-      head_in.x = c.take<float>(n);
-      head_in.codes = c.take<std::int8_t>(n);
-      head_in.scales = c.take<std::uint16_t>(n / kQ8Block + 1);
-      logits = c.take<float>(z(head_rows) * z(config.vocab));
-      if (count) head_memory = PageBuffer(c.used(), "the logits");
+        rows_at_once(head_rows(m.config_.vocab, m.chunk())) {
+    const ActivationShape shape{
+        m.chunk(), static_cast<int>(weights.rope().size()), m.kv_type(), fast};
+    memory = space.allocate(Activations::carve(nullptr, shape, widths, nullptr),
+                            "a chunk's activations");
+    Activations::carve(memory.data(), shape, widths, &b);
+    head_memory = space.allocate(
+        HeadArrays::carve(nullptr, rows_at_once, config.hidden, config.vocab, nullptr),
+        "the logits");
+    HeadArrays::carve(head_memory.data(), rows_at_once, config.hidden, config.vocab, &out);
+    if (!fast) out.in.codes = nullptr;
+    if (space.on_card()) {
+      why_no_graph = ops.why_no_graph();
+      if (!why_no_graph.empty()) {
+        ASSAY_LOG(info, "decode runs op by op, not as one graph: {}", why_no_graph);
+      }
+      // All at once and now: a call must not allocate, and a graph keeps the address.
+      scratch = space.allocate(m.plan().scratch, "the ops' scratch");
+      landing = gpu::Buffer(z(rows_at_once) * z(config.vocab) * sizeof(float), gpu::Place::kPinned);
     }
   }
 
   // ---- helpers ----
 
-  template <class F>
-  void each_token(F&& row) {
-    parallel_for(stream.pool, z(tokens), 1, [&](std::size_t begin, std::size_t end) {
-      for (std::size_t t = begin; t < end; ++t) row(t);
-    });
-  }
-
   Workspace workspace(std::size_t bytes) {
-    if (bytes > scratch.bytes()) scratch = PageBuffer(bytes, "an op's scratch");
+    if (bytes > scratch.bytes()) {
+      if (space.on_card()) {
+        throw std::logic_error("an op asks for " + std::to_string(bytes) + " bytes of scratch, " +
+                               std::to_string(scratch.bytes()) + " were planned");
+      }
+      scratch = space.allocate(bytes, "an op's scratch");
+    }
     return {scratch.data(), scratch.bytes()};
-  }
-
-  // The row's int8 form where a matrix of the fast lane will read it.
-  void quantise(const Activation& a, std::size_t row, int width) const {
-    if (!fast || width % kQ8Block != 0) return;
-    const std::size_t at = row * z(width);
-    quantize_q8(a.x + at, z(width), a.codes + at, a.scales + at / kQ8Block);
   }
 
   void multiply(const Matrix& m, const float* x, Q8View xq, int rows, float* y) {
     if (rows <= kFewTokens) {
-      const GemvQuant::Shape shape{rows, m.few.rows, m.few.cols, m.few.type, model.numerics()};
+      const auto shape = product_shape<GemvQuant>(m.few, rows, model.numerics());
       ops.gemv(shape, {m.few, x, xq, y}, workspace(ops.gemv.workspace_bytes(shape)), stream);
     } else {
-      const GemmQuant::Shape shape{rows, m.many.rows, m.many.cols, m.many.type, model.numerics()};
+      const auto shape = product_shape<GemmQuant>(m.many, rows, model.numerics());
       ops.gemm(shape, {m.many, x, xq, y}, workspace(ops.gemm.workspace_bytes(shape)), stream);
     }
   }
   // Part after part into y, each [tokens][its rows].
-  void multiply(const MatrixStack& s, const Activation& a, float* y) {
+  void multiply(const MatrixStack& s, const pointwise::Activation& a, float* y) {
     for (int p = 0; p < s.parts; ++p) {
       multiply(s.part[p], a.x, a.q8(), tokens, y);
       y += z(tokens) * z(s.part[p].few.rows);
     }
   }
-  // Where stacked row `first` of token 0 lies in the output of multiply, and the distance between tokens.
-  struct Column {
-    float* base;
-    std::size_t stride;
-    float* row(std::size_t t) const { return base + t * stride; }
-  };
-  Column column(const MatrixStack& s, float* y, int first) const {
+  // Where stacked row `first` of every token lies in the output of multiply.
+  pointwise::Columns column(const MatrixStack& s, const float* y, int first) const {
     int p = 0;
     while (first >= s.part[p].few.rows) {
       first -= s.part[p].few.rows;
@@ -373,6 +274,11 @@ struct Session::State {
   }
 
   void stage(const char* name, int width, const float* data) const {
+    std::vector<float> copy;
+    data = space.view(data, z(tokens) * z(width), copy);
+    stage_host(name, width, data);
+  }
+  void stage_host(const char* name, int width, const float* data) const {
     hooks.stage({name, layer, position, tokens, width, data});
   }
 
@@ -381,93 +287,64 @@ struct Session::State {
   void attention_chain() {
     const AttentionWeights& w = weights.attention()[z(layer)];
     const int d = config.hidden;
-    each_token([&](std::size_t t) {
-      pointwise::rms_norm(b.x + t * z(d), w.norm, d, w.eps, b.a.x + t * z(d));
-      quantise(b.a, t, d);
-    });
+    steps.norm(b.x, w.norm, tokens, d, w.eps, b.a, stream);
     if (hooks.stage) stage("attn_norm", d, b.a.x);
     multiply(w.qkv, b.a, b.qkv);
     if (hooks.stage) stage_normed(w);
-    rotate_and_store(w);
+    split_heads(w);
     attend(w);
-    const int q_width = w.q_width();
-    if (fast) {
-      each_token([&](std::size_t t) { quantise(b.o, t, q_width); });
-    }
+    steps.quantise(b.o, tokens, w.q_width(), stream);
     multiply(w.o, b.o.x, b.o.q8(), tokens, b.branch);
     if (hooks.stage) stage("attn_out", d, b.branch);
-    each_token([&](std::size_t t) {
-      float* h = b.h + t * z(d);
-      pointwise::rms_norm(b.branch + t * z(d), w.post_norm, d, w.eps, h);
-      pointwise::add(b.x + t * z(d), h, d, h);
-    });
+    steps.add_norm(b.x, b.branch, w.post_norm, tokens, d, w.eps, b.h, stream);
   }
 
-  // Per-head norms, RoPE, and the new rows: into the cache for a single token, else into the fresh block.
-  void rotate_and_store(const AttentionWeights& w) {
-    const int hd = w.head_dim;
-    const Column q = column(w.qkv, b.qkv, 0);
-    const Column k = column(w.qkv, b.qkv, w.q_width());
-    // Without a V projection V comes from the raw K: before its norm and its rotation.
-    const Column v = w.has_v ? column(w.qkv, b.qkv, w.q_width() + w.kv_width()) : k;
-    const std::size_t half = z(hd / 2);
-    const auto angle =
-        angles();  // not a structured binding: clang does not let a lambda capture one
-    each_token([&](std::size_t t) {
-      const float* c = angle.first + t * half;
-      const float* s = angle.second + t * half;
-      for (int h = 0; h < w.heads; ++h) {
-        float* to = b.q + (t * z(w.heads) + z(h)) * z(hd);
-        pointwise::rms_norm(q.row(t) + z(h) * z(hd), w.q_norm, hd, w.eps, to);
-        pointwise::rope(to, hd, c, s);
-      }
-      const auto [k_to, v_to] = new_rows(w, t);
-      alignas(64) float head[kMaxHeadDim];
-      for (int h = 0; h < w.kv_heads; ++h) {
-        const std::size_t at = z(h) * z(hd);
-        pointwise::rms_norm(v.row(t) + at, nullptr, hd, w.eps, head);
-        pointwise::store_kv(head, hd, advance(v_to, at));
-        pointwise::rms_norm(k.row(t) + at, w.k_norm, hd, w.eps, head);
-        pointwise::rope(head, hd, c, s);
-        pointwise::store_kv(head, hd, advance(k_to, at));
-      }
-    });
+  // The new rows go into the cache for a single token, else into the fresh block.
+  void split_heads(const AttentionWeights& w) {
+    const auto k = column(w.qkv, b.qkv, w.q_width());
+    const auto [cosine, sine] = angles();
+    const bool one = tokens == 1;
+    steps.heads({.q = column(w.qkv, b.qkv, 0),
+                 .k = k,
+                 // Without a V projection V comes from the raw K: before its norm and its rotation.
+                 .v = w.has_v ? column(w.qkv, b.qkv, w.q_width() + w.kv_width()) : k,
+                 .q_norm = w.q_norm,
+                 .k_norm = w.k_norm,
+                 .cosine = cosine,
+                 .sine = sine,
+                 .q_out = b.q,
+                 .k_out = one ? cache.key_rows(layer) : fresh_out(b.k_fresh),
+                 .v_out = one ? cache.value_rows(layer) : fresh_out(b.v_fresh),
+                 .position = one ? b.position : nullptr,
+                 .slots = cache.layer(layer).slots,
+                 .heads = w.heads,
+                 .kv_heads = w.kv_heads,
+                 .head_dim = w.head_dim,
+                 .eps = w.eps},
+                tokens,
+                stream);
   }
-
-  static pointwise::KvRow advance(pointwise::KvRow row, std::size_t n) {
-    return row.f32 != nullptr ? pointwise::KvRow{.f32 = row.f32 + n}
-                              : pointwise::KvRow{.f16 = row.f16 + n};
+  pointwise::KvRow fresh_out(std::byte* rows) const {
+    if (cache.type() == KvType::kF32) return {.f32 = reinterpret_cast<float*>(rows)};
+    return {.f16 = reinterpret_cast<std::uint16_t*>(rows)};
   }
-  std::pair<pointwise::KvRow, pointwise::KvRow> new_rows(const AttentionWeights& w,
-                                                         std::size_t t) const {
-    if (tokens == 1) return {cache.key_row(layer, position), cache.value_row(layer, position)};
-    const std::size_t at = t * z(w.kv_width());
-    if (cache.type() == KvType::kF32) {
-      return {{.f32 = reinterpret_cast<float*>(b.k_fresh) + at},
-              {.f32 = reinterpret_cast<float*>(b.v_fresh) + at}};
-    }
-    return {{.f16 = reinterpret_cast<std::uint16_t*>(b.k_fresh) + at},
-            {.f16 = reinterpret_cast<std::uint16_t*>(b.v_fresh) + at}};
-  }
-  KvRows fresh(const std::byte* rows) const {
-    if (cache.type() == KvType::kF32) return {.f32 = reinterpret_cast<const float*>(rows)};
-    return {.f16 = reinterpret_cast<const std::uint16_t*>(rows)};
+  KvRows fresh(std::byte* rows) const {
+    const auto out_rows = fresh_out(rows);
+    return {out_rows.f32, out_rows.f16};
   }
 
   void attend(const AttentionWeights& w) {
     const int slots = cache.layer(layer).slots;
     if (tokens == 1) {
-      const int keys = w.window > 0 ? std::min(position + 1, w.window) : position + 1;
-      const AttentionDecode::Shape shape{
-          w.heads, w.kv_heads, w.head_dim, position, keys, slots, cache.type()};
+      const bool live = live_to >= 0;
+      const auto shape = decode_shape(w, live ? live_to : position, slots, cache.type(), live);
       ops.attention_decode(shape,
-                           {b.q, cache.keys(layer), cache.values(layer), b.o.x},
+                           {b.q, cache.keys(layer), cache.values(layer), b.o.x, b.position},
                            workspace(ops.attention_decode.workspace_bytes(shape)),
                            stream);
       return;
     }
-    const AttentionPrefill::Shape shape{
-        tokens, w.heads, w.kv_heads, w.head_dim, position, slots, w.window, cache.type()};
+    const auto shape = prefill_shape(w, tokens, position, slots, cache.type());
     ops.attention_prefill(
         shape,
         {b.q, cache.keys(layer), cache.values(layer), fresh(b.k_fresh), fresh(b.v_fresh), b.o.x},
@@ -480,58 +357,55 @@ struct Session::State {
   void ffn_chain() {
     const FfnWeights& w = weights.ffn()[z(layer)];
     const int d = config.hidden;
-    const int k = w.experts_used;
-    each_token([&](std::size_t t) {
-      // One root mean square serves the three norms of h.
-      const float* h = b.h + t * z(d);
-      const float r = pointwise::rms_scale(h, d, w.eps);
-      pointwise::scale_row(h, r, w.dense_norm, d, b.a.x + t * z(d));
-      pointwise::scale_row(h, r, w.router_scale, d, b.router_in + t * z(d));
-      pointwise::scale_row(h, r, w.expert_norm, d, b.m.x + t * z(d));
-      quantise(b.a, t, d);
-      quantise(b.m, t, d);
-    });
+    steps.ffn_in({.h = b.h,
+                  .dense_norm = w.dense_norm,
+                  .router_scale = w.router_scale,
+                  .expert_norm = w.expert_norm,
+                  .dense = b.a,
+                  .router = b.router_in,
+                  .experts = b.m,
+                  .hidden = d,
+                  .eps = w.eps},
+                 tokens,
+                 stream);
     multiply(w.router, b.router_in, {}, tokens, b.router_logits);
     route(w);
-    if (hooks.routed) hooks.routed({layer, position, tokens, k, b.ids, b.weights});
+    if (hooks.routed) show_routes(w);
     if (hooks.stage) stage_router(w);
 
     multiply(w.gate_up, b.a, b.gate_up);
-    const Column gate = column(w.gate_up, b.gate_up, 0);
-    const Column up = column(w.gate_up, b.gate_up, w.dense_width);
-    each_token([&](std::size_t t) {
-      pointwise::geglu(gate.row(t), up.row(t), w.dense_width, b.u.x + t * z(w.dense_width));
-      quantise(b.u, t, w.dense_width);
-    });
+    steps.geglu(column(w.gate_up, b.gate_up, 0),
+                column(w.gate_up, b.gate_up, w.dense_width),
+                tokens,
+                w.dense_width,
+                b.u,
+                stream);
     multiply(w.down, b.u.x, b.u.q8(), tokens, b.branch);
     if (hooks.stage) stage("dense_out", d, b.branch);
 
     experts(w);
     if (hooks.stage) stage("experts_out", d, b.experts_out);
-    each_token([&](std::size_t t) {
-      const std::size_t at = t * z(d);
-      float* dense = b.branch + at;
-      float* routed = b.experts_out + at;
-      pointwise::rms_norm(dense, w.dense_post_norm, d, w.eps, dense);
-      pointwise::rms_norm(routed, w.expert_post_norm, d, w.eps, routed);
-      pointwise::add(dense, routed, d, dense);
-      pointwise::rms_norm(dense, w.post_norm, d, w.eps, dense);
-      pointwise::add_scaled(b.h + at, dense, w.layer_scale, d, b.x + at);
-    });
+    steps.ffn_out({.h = b.h,
+                   .dense = b.branch,
+                   .routed = b.experts_out,
+                   .dense_norm = w.dense_post_norm,
+                   .routed_norm = w.expert_post_norm,
+                   .norm = w.post_norm,
+                   .layer_scale = w.layer_scale,
+                   .x = b.x,
+                   .hidden = d,
+                   .eps = w.eps},
+                  tokens,
+                  stream);
     if (hooks.stage) stage("layer_out", d, b.x);
   }
 
   void route(const FfnWeights& w) {
     const int k = w.experts_used;
     if (hooks.routes != nullptr) {
-      each_token([&](std::size_t t) {
-        std::copy_n(hooks.routes->at(layer, position + static_cast<int>(t)), k, b.ids + t * z(k));
-        pointwise::route_weights(b.router_logits + t * z(w.experts),
-                                 w.expert_scale,
-                                 b.ids + t * z(k),
-                                 k,
-                                 b.weights + t * z(k));
-      });
+      space.copy(b.ids, b.forced, z(tokens) * z(k) * sizeof(std::int32_t));
+      steps.route_weights(
+          b.router_logits, w.experts, w.expert_scale, b.ids, tokens, k, b.weights, stream);
       return;
     }
     const RouterTopk::Shape shape{tokens, w.experts, k};
@@ -543,16 +417,7 @@ struct Session::State {
 
   template <class Op>
   void run_experts(Dispatch<Op>& op, const FfnWeights& w, const ExpertMatrices& e) {
-    const QuantView& first = w.fused_experts ? e.gate_up : e.gate;
-    const typename Op::Shape shape{tokens,
-                                   w.hidden,
-                                   w.expert_width,
-                                   w.experts,
-                                   w.experts_used,
-                                   w.fused_experts,
-                                   first.type,
-                                   e.down.type,
-                                   model.numerics()};
+    const auto shape = experts_shape<Op>(w, e, tokens, model.numerics());
     op(shape,
        {e.gate_up, e.gate, e.up, e.down, b.ids, b.weights, b.m.x, b.m.q8(), b.experts_out},
        workspace(op.workspace_bytes(shape)),
@@ -560,29 +425,45 @@ struct Session::State {
   }
   void experts(const FfnWeights& w) {
     if (tokens <= kFewTokens) {
-      run_experts(ops.experts_few, w, w.experts_few);
+      ops.with_few_experts([&](auto& op) { run_experts(op, w, w.experts_few); });
     } else {
       run_experts(ops.experts_many, w, w.experts_many);
     }
   }
 
-  // ---- stages that need their own copy ----
+  // ---- what hooks see ----
+
+  void show_routes(const FfnWeights& w) const {
+    std::vector<std::int32_t> chosen;
+    std::vector<float> mixed;
+    const std::size_t n = z(tokens) * z(w.experts_used);
+    hooks.routed({layer,
+                  position,
+                  tokens,
+                  w.experts_used,
+                  space.view(b.ids, n, chosen),
+                  space.view(b.weights, n, mixed)});
+  }
 
   void stage_normed(const AttentionWeights& w) const {
+    std::vector<float> raw_copy;
+    std::vector<float> weight_copy;
+    const float* raw = space.view(b.qkv, z(tokens) * z(w.qkv_rows()), raw_copy);
     const auto normed = [&](const char* name, int first, int heads, const float* weight) {
-      const Column from = column(w.qkv, b.qkv, first);
+      const auto from = column(w.qkv, raw, first);
+      if (weight != nullptr) weight = space.view(weight, z(w.head_dim), weight_copy);
       const int width = heads * w.head_dim;
       std::vector<float> rows(z(tokens) * z(width));
       for (std::size_t t = 0; t < z(tokens); ++t) {
         for (std::size_t h = 0; h < z(heads); ++h) {
-          pointwise::rms_norm(from.row(t) + h * z(w.head_dim),
+          pointwise::rms_norm(from.base + t * from.stride + h * z(w.head_dim),
                               weight,
                               w.head_dim,
                               w.eps,
                               rows.data() + t * z(width) + h * z(w.head_dim));
         }
       }
-      stage(name, width, rows.data());
+      stage_host(name, width, rows.data());
     };
     normed("q_normed", 0, w.heads, w.q_norm);
     normed("k_normed", w.q_width(), w.kv_heads, w.k_norm);
@@ -590,45 +471,55 @@ struct Session::State {
   }
 
   void stage_router(const FfnWeights& w) const {
+    std::vector<float> logits_copy;
+    const float* router = space.view(b.router_logits, z(tokens) * z(w.experts), logits_copy);
     std::vector<float> rows(z(tokens) * z(w.experts));
     for (std::size_t t = 0; t < z(tokens); ++t) {
-      pointwise::softmax(
-          b.router_logits + t * z(w.experts), w.experts, rows.data() + t * z(w.experts));
+      pointwise::softmax(router + t * z(w.experts), w.experts, rows.data() + t * z(w.experts));
     }
-    stage("router_probs", w.experts, rows.data());
+    stage_host("router_probs", w.experts, rows.data());
     stage("router_weights", w.experts_used, b.weights);
-    rows.assign(b.ids, b.ids + z(tokens) * z(w.experts_used));
-    stage("router_ids", w.experts_used, rows.data());
+    std::vector<std::int32_t> chosen;
+    const std::size_t n = z(tokens) * z(w.experts_used);
+    const std::int32_t* chosen_ids = space.view(b.ids, n, chosen);
+    rows.assign(chosen_ids, chosen_ids + n);
+    stage_host("router_ids", w.experts_used, rows.data());
   }
 
   // ---- the chunk ----
 
-  std::pair<const float*, const float*> angles() const {
-    const std::size_t at = z(weights.rope_of(layer)) * z(model.chunk()) * z(widths.half_head);
+  std::pair<float*, float*> angles_of(std::size_t table) const {
+    const std::size_t at = table * z(model.chunk()) * z(widths.half_head);
     return {b.cosine + at, b.sine + at};
+  }
+  std::pair<const float*, const float*> angles() const {
+    return angles_of(z(weights.rope_of(layer)));
+  }
+
+  // The chunk's position and ids to where the steps read them.
+  void send_ids() {
+    sent.assign(1, position);
+    sent.insert(sent.end(), ids, ids + tokens);
+    space.put(b.position, sent.data(), sent.size() * sizeof(std::int32_t));
   }
 
   void embed() {
     const int d = config.hidden;
-    const float scale = std::sqrt(static_cast<float>(d));
-    each_token([&](std::size_t t) {
-      const float* frame = hooks.frame ? hooks.frame(position + static_cast<int>(t)) : nullptr;
-      if (frame != nullptr) {
-        std::copy_n(frame, d, b.x + t * z(d));
-      } else {
-        pointwise::embed(weights.embedding(), ids[t], scale, b.x + t * z(d));
-      }
-      for (std::size_t r = 0; r < weights.rope().size(); ++r) {
-        const auto& table = weights.rope()[r];
-        const std::size_t half = z(table.head_dim / 2);
-        const std::size_t at = r * z(model.chunk()) * z(widths.half_head) + t * half;
-        pointwise::rope_angles(position + static_cast<int>(t),
-                               table.frequency.data(),
-                               static_cast<int>(half),
-                               b.cosine + at,
-                               b.sine + at);
-      }
-    });
+    steps.embed(weights.embedding(),
+                b.token_ids,
+                tokens,
+                std::sqrt(static_cast<float>(d)),
+                b.x,
+                stream);
+    for (int t = 0; hooks.frame && t < tokens; ++t) {
+      if (const float* frame = hooks.frame(position + t))
+        space.put(b.x + z(t) * z(d), frame, z(d) * sizeof(float));
+    }
+    for (std::size_t r = 0; r < weights.rope().size(); ++r) {
+      const auto& table = weights.rope()[r];
+      const auto [cosine, sine] = angles_of(r);
+      steps.angles(b.position, tokens, table.frequency, table.head_dim / 2, cosine, sine, stream);
+    }
   }
 
   void layers() {
@@ -656,20 +547,11 @@ struct Session::State {
            .chain = {[](void* s) { static_cast<State*>(s)->attention_chain(); }, this}},
           {},
           stream);
-      const std::int32_t* routes = nullptr;
-      if (hooks.routes != nullptr) {
-        forced.resize(z(tokens) * z(config.experts_used));
-        for (int t = 0; t < tokens; ++t) {
-          std::copy_n(hooks.routes->at(layer, position + t),
-                      config.experts_used,
-                      forced.begin() + static_cast<std::ptrdiff_t>(t) * config.experts_used);
-        }
-        routes = forced.data();
-      }
+      if (hooks.routes != nullptr) send_routes();
       ops.ffn_block({tokens, config.hidden, config.experts_used, model.numerics()},
                     {.weights = &weights.ffn()[z(layer)],
                      .h = b.h,
-                     .forced_ids = routes,
+                     .forced_ids = hooks.routes != nullptr ? b.forced : nullptr,
                      .ids = b.ids,
                      .weights_out = b.weights,
                      .out = b.x,
@@ -679,27 +561,101 @@ struct Session::State {
     }
   }
 
-  // Logits of `rows` activation rows (indices into the chunk) into `logits`.
-  void head(std::span<const int> rows) {
-    const int d = config.hidden;
-    const int v = config.vocab;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      pointwise::rms_norm(
-          b.x + z(rows[i]) * z(d), weights.output_norm(), d, config.eps, head_in.x + i * z(d));
-      quantise(head_in, i, d);
+  void send_routes() {
+    const int k = config.experts_used;
+    std::vector<std::int32_t> forced;
+    for (int t = 0; t < tokens; ++t) {
+      const std::int32_t* from = hooks.routes->at(layer, position + t);
+      forced.insert(forced.end(), from, from + k);
     }
-    multiply(weights.head(), head_in.x, head_in.q8(), static_cast<int>(rows.size()), logits);
-    constexpr int kStep = 1024;
-    parallel_for(stream.pool, rows.size() * z(v), kStep, [&](std::size_t begin, std::size_t end) {
-      pointwise::softcap(logits + begin, static_cast<int>(end - begin), config.softcap);
-    });
+    space.put(b.forced, forced.data(), forced.size() * sizeof(std::int32_t));
   }
 
-  void decode_chain() {
+  // Logits of `rows` activation rows (rising indices into the chunk) into out.logits.
+  void head(std::span<const int> rows) {
+    const int d = config.hidden;
+    for (std::size_t i = 0; i < rows.size();) {
+      std::size_t end = i + 1;
+      while (end < rows.size() && rows[end] == rows[end - 1] + 1) ++end;
+      pointwise::Activation in = out.in;
+      in.x += i * z(d);
+      if (in.codes != nullptr) {
+        in.codes += i * z(d);
+        in.scales += i * z(d) / kQ8Block;
+      }
+      steps.norm(b.x + z(rows[i]) * z(d),
+                 weights.output_norm(),
+                 static_cast<int>(end - i),
+                 d,
+                 config.eps,
+                 in,
+                 stream);
+      i = end;
+    }
+    multiply(weights.head(), out.in.x, out.in.q8(), static_cast<int>(rows.size()), out.logits);
+    steps.softcap(out.logits, rows.size() * z(config.vocab), config.softcap, stream);
+  }
+
+  // The first rows of logits where the host can read them, until the next call.
+  const float* logits_on_host(std::size_t rows) {
+    if (!space.on_card()) return out.logits;
+    auto* to = reinterpret_cast<float*>(landing.data());
+    space.get(to, out.logits, rows * z(config.vocab) * sizeof(float));
+    return to;
+  }
+
+  void token_chain() {
     embed();
     layers();
     const int row = 0;
     head({&row, 1});
+  }
+
+  // ---- a whole token as one graph ----
+
+  // Whether a token's launches may be recorded: on a card, when nothing watches or steers them and no op waits for the host.
+  bool may_record() const {
+    return space.on_card() && why_no_graph.empty() && !hooks.stage && !hooks.routed &&
+           hooks.routes == nullptr;
+  }
+  // Position and ids are read on the card, so one graph serves many tokens; launch shapes still grow with the depth. So a
+  // graph serves positions up to the next multiple of a quarter of their power of two, and of 256 at least.
+  int served_to(int at) const {
+    int step = 256;
+    while (8 * step <= at) step *= 2;
+    return std::min((at / step + 1) * step, cache.context()) - 1;
+  }
+  void record(TokenGraph& to) {
+    const auto before = ops.reports();
+    try {
+      to.graph = gpu::Graph::capture(stream, [this] { token_chain(); });
+    } catch (const Error& e) {
+      why_no_graph = e.what();
+      ASSAY_LOG(info, "decode runs op by op, not as one graph: {}", why_no_graph);
+      return;
+    }
+    to.before = before;
+    to.after = ops.reports();
+  }
+
+  void decode_chain() {
+    if (!may_record()) {
+      token_chain();
+      return;
+    }
+    live_to = served_to(position);
+    TokenGraph& g = graphs[live_to];
+    const bool fresh = !g.graph;
+    // The first token runs op by op: what a library or the driver sets up once must not be part of a graph.
+    if (fresh && g.ran) record(g);
+    g.ran = true;
+    if (g.graph) {
+      g.graph.launch(stream);
+      if (!fresh) ops.count_again(g.before, g.after);
+    } else {
+      token_chain();
+    }
+    live_to = -1;
   }
 
   void decode_one() {
@@ -722,7 +678,7 @@ struct Session::State {
                       .output_norm = weights.output_norm(),
                       .head = weights.head(),
                       .softcap = config.softcap,
-                      .logits = logits,
+                      .logits = out.logits,
                       .chain = {[](void* s) { static_cast<State*>(s)->decode_chain(); }, this}},
                      {},
                      stream);
@@ -742,29 +698,40 @@ struct Session::State {
     }
   }
 
+  // The tokens of one chunk; logits of one token stay in out.logits when it is wanted.
+  void feed_chunk(std::span<const TokenId> chunk, bool one_wanted) {
+    ids = chunk.data();
+    tokens = static_cast<int>(chunk.size());
+    send_ids();
+    if (one_wanted) {
+      decode_one();
+    } else {
+      embed();
+      layers();
+    }
+  }
+
   void feed(std::span<const TokenId> all, const WantsLogits& wants, const LogitsSink& sink) {
     check(all);
     std::vector<int> wanted;
     while (!all.empty()) {
       const auto n = std::min<std::size_t>(all.size(), z(model.chunk()));
-      ids = all.data();
-      tokens = static_cast<int>(n);
-      if (n == 1 && wants(position) &&
-          !hooks.frame) {  // a frame is no token for the whole-token op
-        decode_one();
-        sink(position, {logits, z(config.vocab)});
+      // A frame is no token for the whole-token op.
+      const bool one_wanted = n == 1 && wants(position) && !hooks.frame;
+      feed_chunk(all.first(n), one_wanted);
+      if (one_wanted) {
+        sink(position, {logits_on_host(1), z(config.vocab)});
       } else {
-        embed();
-        layers();
         for (int t = 0; t < tokens;) {
           wanted.clear();
-          for (; t < tokens && static_cast<int>(wanted.size()) < head_rows; ++t) {
+          for (; t < tokens && static_cast<int>(wanted.size()) < rows_at_once; ++t) {
             if (wants(position + t)) wanted.push_back(t);
           }
           if (wanted.empty()) continue;
           head(wanted);
+          const float* rows = logits_on_host(wanted.size());
           for (std::size_t i = 0; i < wanted.size(); ++i) {
-            sink(position + wanted[i], {logits + i * z(config.vocab), z(config.vocab)});
+            sink(position + wanted[i], {rows + i * z(config.vocab), z(config.vocab)});
           }
         }
       }
@@ -772,6 +739,29 @@ struct Session::State {
       sequence.wrote();
       all = all.subspan(n);
     }
+  }
+
+  // The most likely token after the last of `all`; its logits stay where they are.
+  TokenId feed_greedy(std::span<const TokenId> all) {
+    check(all);
+    while (!all.empty()) {
+      const auto n = std::min<std::size_t>(all.size(), z(model.chunk()));
+      const bool last = n == all.size();
+      feed_chunk(all.first(n), last && n == 1);
+      if (last && n > 1) {
+        const int row = tokens - 1;
+        head({&row, 1});
+      }
+      position += tokens;
+      sequence.wrote();
+      all = all.subspan(n);
+    }
+    steps.argmax(out.logits, config.vocab, out.scratch, out.best, stream);
+    std::int32_t best = -1;
+    space.get(&best, out.best, sizeof(best));
+    // Names what is wrong with the logits.
+    if (best < 0) return greedy_token({logits_on_host(1), z(config.vocab)});
+    return best;
   }
 };
 
@@ -785,7 +775,10 @@ void Session::reset() {
 }
 void Session::set_hooks(SessionHooks hooks) { state_->hooks = std::move(hooks); }
 Sequence& Session::sequence() const { return state_->sequence; }
-void Session::exchange(Sequence& other) { std::swap(state_->sequence, other); }
+void Session::exchange(Sequence& other) {
+  std::swap(state_->sequence, other);
+  state_->graphs.clear();  // they write where the other sequence's rows lie
+}
 
 void Session::feed(std::span<const TokenId> ids, const WantsLogits& wants, const LogitsSink& sink) {
   state_->feed(ids, wants, sink);
@@ -800,6 +793,11 @@ std::span<const float> Session::feed(std::span<const TokenId> ids) {
       [&](int p) { return p == last; },
       [&](int, std::span<const float> row) { logits = row; });
   return logits;
+}
+
+TokenId Session::feed_greedy(std::span<const TokenId> ids) {
+  if (ids.empty()) throw UserError("no tokens to feed");
+  return state_->feed_greedy(ids);
 }
 
 }  // namespace assay

@@ -11,22 +11,26 @@
 
 #include "engine/gguf.h"
 #include "engine/kv_cache.h"
+#include "engine/memory_space.h"
 #include "engine/model_config.h"
 #include "engine/selection.h"
 #include "engine/tokenizer.h"
 #include "engine/weights.h"
 #include "kernels/base/dispatch.h"
-#include "kernels/base/host_pool.h"
 #include "kernels/base/stream.h"
 
 namespace assay {
 
 struct ModelSettings {
+  Backend backend = Backend::kHost;
   Numerics numerics = Numerics::kExact;
   std::optional<KvType> kv = {};  // default: f32 in the exact lane, else f16
   int threads = 0;                // 0: all of the machine
   int context = 0;  // rows of a global layer; 0: the trained context, at most kDefaultContext
-  int chunk = 0;    // prefill chunk in tokens; 0: as many as 32 MiB of activations allow, 32..512
+  // Prefill chunk in tokens; 0: on the host as many as 32 MiB of activations allow, 32..512; on a card 2048, or what fits.
+  int chunk = 0;
+  std::size_t vram_budget_bytes =
+      0;                     // of a card, for everything this process keeps there; 0: what is free
   bool strict = false;       // ASSAY_STRICT
   Selection selection = {};  // empty: stock
 };
@@ -34,9 +38,22 @@ inline constexpr int kDefaultContext = 4096;
 
 class Session;
 
+// Bytes of a backend's memory: the weights, and what one session takes.
+struct MemoryPlan {
+  std::size_t weights = 0;
+  std::size_t cache = 0;
+  std::size_t activations = 0;
+  std::size_t logits = 0;
+  std::size_t scratch = 0;
+  std::size_t spare = 0;  // of a card: graphs, the kernels' code and stacks
+  std::size_t total() const;
+  std::string describe() const;
+};
+
 class Model {
  public:
-  // Throws InputError for the file; UserError for a context that is not in 1..the trained one, and for threads.
+  // Throws InputError for the file; UserError for a context that is not in 1..the trained one, and for threads;
+  // HardwareError when there is no usable card or, before anything is loaded, when its memory is too small for the plan.
   Model(const std::string& path, const ModelSettings& settings);
   ~Model();
   Model(const Model&) = delete;
@@ -51,6 +68,10 @@ class Model {
   int context() const { return settings_.context; }
   int threads() const { return settings_.threads; }
   int chunk() const { return settings_.chunk; }
+  Backend backend() const { return settings_.backend; }
+  const DeviceInfo& device() const;
+  const MemoryPlan& plan() const { return plan_; }
+  const MemorySpace& space() const { return *space_; }
   const Selection& selection() const { return settings_.selection; }
 
   // What every op did so far, in the registry's order.
@@ -59,12 +80,15 @@ class Model {
  private:
   friend class Session;
   struct Ops;
+  void plan(const Weights& planned);
+  MemoryPlan plan_for(const Weights& planned, int chunk) const;
 
   std::string path_;
   ModelSettings settings_;
   ModelConfig config_;
   std::optional<Tokenizer> tokenizer_;
-  std::unique_ptr<HostPool> pool_;
+  MemoryPlan plan_;
+  std::unique_ptr<MemorySpace> space_;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Weights> weights_;
 };
@@ -150,6 +174,8 @@ class Session {
   void feed(std::span<const TokenId> ids, const WantsLogits& wants, const LogitsSink& sink);
   // The same, keeping the logits of the last token: valid until the next call. ids must not be empty.
   std::span<const float> feed(std::span<const TokenId> ids);
+  // The same, and the most likely next token, chosen where the logits lie: greedy_token() of them.
+  TokenId feed_greedy(std::span<const TokenId> ids);
 
   const KvCache& cache() const { return sequence().cache; }
   // Where the sequence stands; a caller may cut it back or restore it between calls.

@@ -1,7 +1,6 @@
 #include "engine/kv_cache.h"
 
 #include <algorithm>
-#include <cstring>
 #include <stdexcept>
 
 #include <sys/mman.h>
@@ -29,10 +28,12 @@ std::size_t KvCache::bytes_for(const ModelConfig& config, KvType type, int conte
   return bytes;
 }
 
-KvCache::KvCache(const ModelConfig& config, KvType type, int context, int slack)
+KvCache::KvCache(
+    const ModelConfig& config, KvType type, int context, const MemorySpace& space, int slack)
     : type_(type),
       context_(context),
-      memory_(bytes_for(config, type, context, slack), "the KV cache") {
+      space_(&space),
+      memory_(space.allocate(bytes_for(config, type, context, slack), "the KV cache")) {
   std::byte* at = memory_.data();
   for (const auto& layer : config.layer) {
     Layer l;
@@ -91,11 +92,11 @@ void KvCache::commit(int index, int first, int tokens, KvRows keys, KvRows value
     const std::size_t to = static_cast<std::size_t>(slot) * width;
     const std::size_t bytes = static_cast<std::size_t>(run) * width * kv_bytes(type_);
     if (type_ == KvType::kF32) {
-      std::memcpy(l.k_f32 + to, keys.f32 + from, bytes);
-      std::memcpy(l.v_f32 + to, values.f32 + from, bytes);
+      space_->copy(l.k_f32 + to, keys.f32 + from, bytes);
+      space_->copy(l.v_f32 + to, values.f32 + from, bytes);
     } else {
-      std::memcpy(l.k_f16 + to, keys.f16 + from, bytes);
-      std::memcpy(l.v_f16 + to, values.f16 + from, bytes);
+      space_->copy(l.k_f16 + to, keys.f16 + from, bytes);
+      space_->copy(l.v_f16 + to, values.f16 + from, bytes);
     }
     t += run;
   }
@@ -129,13 +130,13 @@ std::size_t KvCache::saved_bytes(int position, Part part) const {
 }
 void KvCache::save(int position, Part part, std::byte* to) const {
   each_saved(position, part, [&](const std::byte* at, std::size_t n) {
-    std::memcpy(to, at, n);
+    space_->get(to, at, n);
     to += n;
   });
 }
 void KvCache::load(int position, Part part, const std::byte* from) {
   each_saved(position, part, [&](std::byte* at, std::size_t n) {
-    std::memcpy(at, from, n);
+    space_->put(at, from, n);
     from += n;
   });
 }
@@ -151,8 +152,9 @@ std::size_t KvCache::touch(int rows) {
       const std::size_t begin = first / kPage * kPage;
       const std::size_t end =
           std::min((first + bytes + kPage - 1) / kPage * kPage, memory_.bytes());
-      // Older kernels lack the advice; their pages come with the first store.
-      if (bytes > 0) ::madvise(memory_.data() + begin, end - begin, MADV_POPULATE_WRITE);
+      // Older kernels lack the advice; their pages come with the first store. A card's memory is there from the start.
+      if (bytes > 0 && !space_->on_card())
+        ::madvise(memory_.data() + begin, end - begin, MADV_POPULATE_WRITE);
       resident += bytes;
     }
   }

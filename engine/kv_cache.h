@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "engine/memory_space.h"
 #include "engine/model_config.h"
-#include "engine/page_buffer.h"
 #include "kernels/base/kv_rows.h"
 #include "kernels/decode_token/op.h"
 #include "kernels/pointwise/pointwise.h"
@@ -16,8 +16,12 @@ namespace assay {
 class KvCache {
  public:
   // context: rows of a global layer, >= 1. A local layer keeps `slack` rows more than its window sees, so that a sequence
-  // can be cut back by as many tokens.
-  KvCache(const ModelConfig& config, KvType type, int context, int slack = 0);
+  // can be cut back by as many tokens. The rows lie in `space`, which outlives the cache.
+  KvCache(const ModelConfig& config,
+          KvType type,
+          int context,
+          const MemorySpace& space,
+          int slack = 0);
 
   struct Layer {
     int slots = 1;           // rows; position j lies in row j % slots
@@ -41,11 +45,14 @@ class KvCache {
 
   KvRows keys(int layer) const;
   KvRows values(int layer) const;
+  // Row 0 of a layer, to write into.
+  pointwise::KvRow key_rows(int layer) const { return key_row(layer, 0); }
+  pointwise::KvRow value_rows(int layer) const { return value_row(layer, 0); }
   // Where position j's row lies; the older position in that row is lost when it is written.
   pointwise::KvRow key_row(int layer, int position) const;
   pointwise::KvRow value_row(int layer, int position) const;
-  // Copies the rows of positions [first, first + tokens) from [tokens][width] in the cache's type. Of a chunk longer
-  // than the ring only the newest rows stay.
+  // Copies the rows of positions [first, first + tokens) from [tokens][width] in the cache's type and space. Of a chunk
+  // longer than the ring only the newest rows stay.
   void commit(int layer, int first, int tokens, KvRows keys, KvRows values);
 
   // The rows that the token at `position` needs of those before it, layer after layer, keys then values, oldest first:
@@ -70,14 +77,19 @@ class KvCache {
   void each_saved(int position, Part part, F&& run) const;
 
   std::vector<int> widths_;
-  PageBuffer memory_;
+  const MemorySpace* space_;
+  SpaceBuffer memory_;
 };
 
 // A sequence: its rows and how far they go. Sessions of one model may take turns with it (Session::exchange).
 class Sequence {
  public:
-  Sequence(const ModelConfig& config, KvType type, int context, int slack = 0)
-      : cache(config, type, context, slack) {}
+  Sequence(const ModelConfig& config,
+           KvType type,
+           int context,
+           const MemorySpace& space,
+           int slack = 0)
+      : cache(config, type, context, space, slack) {}
 
   KvCache cache;
   int position = 0;    // tokens fed so far: the next token's position

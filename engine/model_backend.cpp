@@ -121,7 +121,7 @@ ModelBackend::ModelBackend(Model& model, const ModelBackendSettings& settings)
       vocabulary_(std::make_shared<const GrammarVocabulary>(model.tokenizer())),
       embedding_layer_(std::min(kEmbeddingLayer, model.config().layers - 1)),
       session_(model, settings.prefix.slack),
-      scratch_(model.config(), model.kv_type(), model.context()),
+      scratch_(model.config(), model.kv_type(), model.context(), model.space()),
       store_(model, settings.prefix),
       prompts_(model.tokenizer()) {
   const auto& c = model.config();

@@ -59,7 +59,8 @@ PrefixStore::Entry* PrefixStore::nearest(std::span<const TokenId> prompt) {
 PrefixStore::Entry& PrefixStore::make(const std::string& name) {
   entries_.push_front(
       {.name = name,
-       .sequence = Sequence(model_.config(), model_.kv_type(), model_.context(), settings_.slack),
+       .sequence = Sequence(
+           model_.config(), model_.kv_type(), model_.context(), model_.space(), settings_.slack),
        .ids = {},
        .checkpoints = {}});
   return entries_.front();

@@ -28,12 +28,18 @@ class Weights::Loader {
   Loader(const GgufFile& file,
          const ModelConfig& config,
          const WeightLayouts& layouts,
+         const MemorySpace& space,
          Weights& out)
-      : file_(file), config_(config), layouts_(layouts), out_(out) {}
+      : file_(file), config_(config), layouts_(layouts), space_(space), out_(out) {}
 
-  void run() {
+  void count() {
     place_all();
-    out_.memory_ = PageBuffer(used_, "the weights");
+    out_.bytes_ = used_;
+  }
+  void run() {
+    count();
+    out_.memory_ = space_.allocate(used_, "the weights");
+    if (space_.on_card()) staging_ = PageBuffer(largest_, "a matrix on its way to the card");
     used_ = 0;
     out_.doubled_bytes_ = 0;
     reading_ = true;
@@ -48,7 +54,9 @@ class Weights::Loader {
     const TensorInfo& embedding = file_.tensor("token_embd.weight");
     if (config_.tied_head) {
       out_.head_ = matrix({&embedding}, layouts_.gemv, layouts_.gemm);
-      out_.embedding_ = out_.head_.few;
+      // The card's embedding step reads the file's layout only.
+      const bool own = space_.on_card() && out_.head_.few.layout != nullptr;
+      out_.embedding_ = own ? matrix({&embedding}, {}, {}).few : out_.head_.few;
     } else {
       out_.embedding_ = matrix({&embedding}, {}, {}).few;
       out_.head_ = matrix({&file_.tensor("output.weight")}, layouts_.gemv, layouts_.gemm);
@@ -57,6 +65,33 @@ class Weights::Loader {
     for (int i = 0; i < config_.layers; ++i) {
       place_attention(i);
       place_ffn(i);
+    }
+    place_rope();
+  }
+
+  void place_rope() {
+    out_.rope_.clear();
+    out_.rope_of_.clear();
+    for (const auto& layer : config_.layer) {
+      const auto same = [&](const RopeTable& t) {
+        return t.base == static_cast<double>(layer.rope_base) && t.head_dim == layer.head_dim &&
+               t.factors == layer.rope_factors;
+      };
+      const auto found = std::find_if(out_.rope_.begin(), out_.rope_.end(), same);
+      out_.rope_of_.push_back(static_cast<int>(found - out_.rope_.begin()));
+      if (found != out_.rope_.end()) continue;
+      RopeTable table{
+          static_cast<double>(layer.rope_base), layer.head_dim, layer.rope_factors, nullptr};
+      const auto bytes = static_cast<std::size_t>(layer.head_dim / 2) * sizeof(double);
+      table.frequency = reinterpret_cast<const double*>(place(bytes, [&](std::byte* to) {
+        std::vector<float> factors;
+        if (table.factors) factors = file_.read_f32(file_.tensor("rope_freqs.weight"));
+        pointwise::rope_frequencies(table.base,
+                                    table.head_dim,
+                                    table.factors ? factors.data() : nullptr,
+                                    reinterpret_cast<double*>(to));
+      }));
+      out_.rope_.push_back(table);
     }
   }
 
@@ -92,19 +127,16 @@ class Weights::Loader {
     w.eps = config_.eps;
     w.dense_norm = layer_vector(i, "ffn_norm.weight");
     w.dense_post_norm = layer_vector(i, "post_ffw_norm_1.weight");
-    float* router_scale = layer_vector(i, "ffn_gate_inp.scale");
-    if (reading_) {
-      // The router's input is rms(h) / sqrt(D) * scale: the constant is folded in here, once.
-      const float root = 1.0F / std::sqrt(static_cast<float>(config_.hidden));
-      for (int d = 0; d < config_.hidden; ++d) router_scale[d] *= root;
-    }
-    w.router_scale = router_scale;
+    // The router's input is rms(h) / sqrt(D) * scale: the constant is folded in here, once.
+    w.router_scale = vector(layer_tensor(i, "ffn_gate_inp.scale"),
+                            1.0F / std::sqrt(static_cast<float>(config_.hidden)));
     w.expert_norm = layer_vector(i, "pre_ffw_norm_2.weight");
     w.expert_scale = layer_vector(i, "ffn_down_exps.scale");
     w.expert_post_norm = layer_vector(i, "post_ffw_norm_2.weight");
     w.post_norm = layer_vector(i, "post_ffw_norm.weight");
-    const float* scale = layer_vector(i, "layer_output_scale.weight");
-    if (reading_) w.layer_scale = scale[0];
+    if (reading_) {
+      w.layer_scale = file_.read_f32(file_.tensor(layer_tensor(i, "layer_output_scale.weight")))[0];
+    }
     w.gate_up = stack({&layer(i, "ffn_gate.weight"), &layer(i, "ffn_up.weight")});
     w.down = matrix({&layer(i, "ffn_down.weight")}, layouts_.gemv, layouts_.gemm);
     w.router = matrix({&layer(i, "ffn_gate_inp.weight")}, layouts_.gemv, layouts_.gemm);
@@ -125,19 +157,29 @@ class Weights::Loader {
   const TensorInfo& layer(int i, const char* suffix) const {
     return file_.tensor(layer_tensor(i, suffix));
   }
-  float* layer_vector(int i, const char* suffix) { return vector(layer_tensor(i, suffix)); }
+  const float* layer_vector(int i, const char* suffix) { return vector(layer_tensor(i, suffix)); }
 
-  std::byte* take(std::size_t bytes) {
+  // Gives `write(host memory)` the next bytes of the block, through the staging memory when they lie on a card.
+  template <class F>
+  const std::byte* place(std::size_t bytes, F&& write) {
     std::byte* at = reading_ ? out_.memory_.data() + used_ : nullptr;
     used_ += aligned(bytes);
+    largest_ = std::max(largest_, bytes);
+    if (!reading_) return at;
+    std::byte* host = space_.on_card() ? staging_.data() : at;
+    write(host);
+    if (space_.on_card()) space_.put(at, host, bytes);
     return at;
   }
 
-  float* vector(const std::string& name) {
+  const float* vector(const std::string& name, float factor = 1.0F) {
     const TensorInfo& t = file_.tensor(name);
-    std::byte* at = take(t.bytes);
-    if (reading_) file_.read_finite_tensor(t, {at, static_cast<std::size_t>(t.bytes)});
-    return reinterpret_cast<float*>(at);
+    const auto bytes = static_cast<std::size_t>(t.bytes);
+    return reinterpret_cast<const float*>(place(bytes, [&](std::byte* to) {
+      file_.read_finite_tensor(t, {to, bytes});
+      auto* values = reinterpret_cast<float*>(to);
+      for (std::size_t i = 0; i < bytes / sizeof(float); ++i) values[i] *= factor;
+    }));
   }
 
   // Neighbours of one type become one matrix with all their rows.
@@ -174,51 +216,48 @@ class Weights::Loader {
                   const std::vector<const TensorInfo*>& tensors,
                   const Layout* layout) {
     view.layout = layout;
-    std::byte* at = take(layout != nullptr ? layout->prepared_bytes(view) : view.bytes());
-    view.data = at;
-    if (!reading_) return view;
-    std::byte* to = at;
-    for (const TensorInfo* t : tensors) {
-      file_.read_finite_tensor(*t, {to, static_cast<std::size_t>(t->bytes)});
-      to += t->bytes;
-    }
-    if (layout != nullptr) {
-      QuantView plain = view;
-      plain.layout = nullptr;
-      layout->prepare(plain, at);
-    }
+    const std::size_t bytes = layout != nullptr ? layout->prepared_bytes(view) : view.bytes();
+    view.data = place(bytes, [&](std::byte* at) {
+      std::byte* to = at;
+      for (const TensorInfo* t : tensors) {
+        file_.read_finite_tensor(*t, {to, static_cast<std::size_t>(t->bytes)});
+        to += t->bytes;
+      }
+      if (layout != nullptr) {
+        QuantView plain = view;
+        plain.layout = nullptr;
+        plain.data = at;
+        layout->prepare(plain, at);
+      }
+    });
     return view;
   }
 
   const GgufFile& file_;
   const ModelConfig& config_;
   const WeightLayouts& layouts_;
+  const MemorySpace& space_;
   Weights& out_;
+  PageBuffer staging_;
   std::size_t used_ = 0;
+  std::size_t largest_ = 0;
   bool reading_ = false;
 };
 
-Weights::Weights(const GgufFile& file, const ModelConfig& config, const WeightLayouts& layouts) {
-  Loader(file, config, layouts, *this).run();
-  std::vector<float> factors;
-  for (const auto& layer : config.layer) {
-    const auto same = [&](const RopeTable& t) {
-      return t.base == static_cast<double>(layer.rope_base) && t.head_dim == layer.head_dim &&
-             t.factors == layer.rope_factors;
-    };
-    const auto found = std::find_if(rope_.begin(), rope_.end(), same);
-    rope_of_.push_back(static_cast<int>(found - rope_.begin()));
-    if (found != rope_.end()) continue;
-    if (layer.rope_factors && factors.empty())
-      factors = file.read_f32(file.tensor("rope_freqs.weight"));
-    RopeTable table{static_cast<double>(layer.rope_base), layer.head_dim, layer.rope_factors, {}};
-    table.frequency.resize(static_cast<std::size_t>(layer.head_dim / 2));
-    pointwise::rope_frequencies(table.base,
-                                table.head_dim,
-                                layer.rope_factors ? factors.data() : nullptr,
-                                table.frequency.data());
-    rope_.push_back(std::move(table));
-  }
+Weights Weights::planned(const GgufFile& file,
+                         const ModelConfig& config,
+                         const WeightLayouts& layouts,
+                         const MemorySpace& space) {
+  Weights shapes;
+  Loader(file, config, layouts, space, shapes).count();
+  return shapes;
+}
+
+Weights::Weights(const GgufFile& file,
+                 const ModelConfig& config,
+                 const WeightLayouts& layouts,
+                 const MemorySpace& space) {
+  Loader(file, config, layouts, space, *this).run();
 }
 
 }  // namespace assay

@@ -39,6 +39,10 @@ DeviceInfo best_equipped(const DeviceInfo& here) {
   return best;
 }
 
+bool on_backend(const VariantInfo& v, Backend backend) {
+  return backend == Backend::kHost ? v.host_declared : v.cuda_declared;
+}
+
 // A variant of another op or of this one on a problem with the same inputs.
 struct Counterpart {
   Outputs outputs;
@@ -173,7 +177,13 @@ Counterpart CaseBench::own_counterpart(int other) {
     return made;
   }
   std::vector<std::string> faults;
-  auto outputs = run(*problem_, other, 0, kPoison, faults);
+  // What waits for the host cannot be captured: it stands beside a graph as a direct launch.
+  std::unique_ptr<Problem> direct;
+  if (options_.graph && info(other).host_sync) {
+    direct = op_.make_problem(index_, options_.rng_seed);
+    direct->use_device(false);
+  }
+  auto outputs = run(direct ? *direct : *problem_, other, 0, kPoison, faults);
   if (outputs) made.outputs = std::move(*outputs);
   if (const std::string where = changed_input(); !where.empty()) {
     faults.push_back("changed its input " + where);
@@ -345,12 +355,15 @@ CaseResult CaseBench::judge(int variant, std::vector<std::string>& unchecked) {
     return result;
   };
   if (const Why why = problem_->ineligible(variant, options_.device)) {
-    const bool not_built =
-        options_.device.backend == Backend::kCuda && v.cuda_declared && !v.cuda_built;
-    return skip(
-        why, not_built || problem_->ineligible(variant, best_equipped(options_.device)) == nullptr);
+    // A column that this backend lacks is no failure of the variant either: another machine judges it.
+    const bool elsewhere = !on_backend(v, backend());
+    const bool not_built = backend() == Backend::kCuda && v.cuda_declared && !v.cuda_built;
+    return skip(why,
+                elsewhere || not_built ||
+                    problem_->ineligible(variant, best_equipped(options_.device)) == nullptr);
   }
-  if (options_.graph && v.host_sync) return skip("waits for the host: cannot be captured", false);
+  // Its direct launches are judged without --graph.
+  if (options_.graph && v.host_sync) return skip("waits for the host: cannot be captured", true);
   const Counterpart& other = counterpart(variant);
   if (!other.unavailable.empty() && v.exactness == Exactness::kBitwise) {
     // What cannot be held against its counterpart has not been shown to be bitwise equal to it.
@@ -457,10 +470,6 @@ CaseResult CaseBench::judge(int variant, std::vector<std::string>& unchecked) {
                  : std::string(" --backend cuda") + (options_.graph ? " --graph" : ""));
   }
   return result;
-}
-
-bool on_backend(const VariantInfo& v, Backend backend) {
-  return backend == Backend::kHost ? v.host_declared : v.cuda_declared;
 }
 
 }  // namespace

@@ -133,9 +133,10 @@ void measure(Session& session, const std::vector<TokenId>& ids, Row& row, int re
     session.feed(all.first(depth), none, drop);
     const auto start = std::chrono::steady_clock::now();
     if (row.what[0] == 'p') {
-      session.feed(all.subspan(depth, tokens));  // with the last token's logits, as a prompt needs
+      session.feed_greedy(
+          all.subspan(depth, tokens));  // with the token after it, as a prompt needs
     } else {
-      for (std::size_t i = 0; i < tokens; ++i) session.feed(all.subspan(depth + i, 1));
+      for (std::size_t i = 0; i < tokens; ++i) session.feed_greedy(all.subspan(depth + i, 1));
     }
     const auto stop = std::chrono::steady_clock::now();
     if (r > 0) row.ms.push_back(std::chrono::duration<double, std::milli>(stop - start).count());
@@ -215,7 +216,7 @@ int run(int argc, char** argv) {
                     {"peer", beside}});
   }
   log_armed(*model);
-  auto record = record_frame("assay-bench-model", host_device());
+  auto record = record_frame("assay-bench-model", model->device());
   record.update({{"model", model_json(o.model.model)},
                  {"numerics", to_string(model->numerics())},
                  {"kv", to_string(model->kv_type())},
@@ -223,6 +224,7 @@ int run(int argc, char** argv) {
                  {"chunk_tokens", model->chunk()},
                  {"weights_bytes", model->weights().bytes()},
                  {"cache_bytes", session.cache().bytes()},
+                 {"planned_bytes", model->plan().total()},
                  {"rows", list},
                  {"armed", armed_json(*model)}});
   store_record(o.record_to, std::move(record), "bench_model.jsonl");

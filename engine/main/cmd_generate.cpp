@@ -106,14 +106,17 @@ int run(int argc, char** argv) {
     if (stream && !piece.empty()) std::cout << piece << std::flush;
   };
   const auto prefill_started = Clock::now();
-  auto logits = session.feed(prompt);
+  // Greedy, the token is chosen where the logits lie.
+  const auto next = [&](std::span<const TokenId> fed) {
+    return o.sampler.greedy ? session.feed_greedy(fed) : sampler.sample(session.feed(fed));
+  };
+  TokenId id = next(prompt);
   const double prefill_ms = ms_since(prefill_started);
 
   const auto decode_started = Clock::now();
   std::vector<TokenId> ids;
   std::string stop = "length";
   for (;;) {
-    const TokenId id = sampler.sample(logits);
     ids.push_back(id);
     if (tokenizer.is_stop(id)) {
       stop = "stop_token";
@@ -125,7 +128,7 @@ int run(int argc, char** argv) {
       stop = "context";
       break;
     }
-    logits = session.feed({&ids.back(), 1});
+    id = next({&ids.back(), 1});
   }
   emit(decoder.finish());
   const double decode_ms = ms_since(decode_started);

@@ -8,6 +8,7 @@
 
 #include "kernels/base/build_id.h"
 #include "kernels/base/error.h"
+#include "kernels/base/gpu_memory.h"
 #include "kernels/base/log.h"
 #include "kernels/base/output_file.h"
 #include "kernels/base/program.h"
@@ -22,17 +23,17 @@ nlohmann::json number(double value) {
 }
 
 // What `--profile` arms. A proven set is armed by its own rules, whether it is the newest recorded or a file named here.
-Profile read_profile(const std::string& name, const std::string& lane) {
+Profile read_profile(const std::string& name, const DeviceInfo& device, const std::string& lane) {
   if (name == "stock") return {};
   Arming arming;
   if (name == "proven") {
-    arming = arm_newest(host_device(), lane);
+    arming = arm_newest(device, lane);
   } else {
     const std::string text = read_file(name, std::size_t{1} << 20);
     const auto document = nlohmann::json::parse(text, nullptr, false);
     if (!document.is_object() || document.value("schema", nlohmann::json()) != "assay-proven")
       return parse_profile(name, text);
-    arming = arm(parse_proven(text, name), host_device(), lane);
+    arming = arm(parse_proven(text, name), device, lane);
   }
   for (const std::string& note : arming.notes) ASSAY_LOG(info, "--profile: {}", note);
   return arming.profile;
@@ -73,18 +74,18 @@ ModelSettings resolve(const ModelOptions& o) {
     throw UserError("--threads " + std::to_string(o.threads) + ": must be 1..256");
   }
   if (o.ctx < 0) throw UserError("--ctx " + std::to_string(o.ctx) + ": must be at least 1");
-  if (!(o.vram_budget_gib >= 0.0) || !std::isfinite(o.vram_budget_gib)) {
+  constexpr double kMostGib = 1e6;  // beyond it bytes would no longer fit their type
+  if (!(o.vram_budget_gib >= 0.0 && o.vram_budget_gib <= kMostGib)) {
     throw UserError("--vram-budget: must be a positive number of GiB");
   }
   if (o.backend == "host" && o.vram_budget_gib > 0.0) {
     throw UserError("--vram-budget limits GPU memory: it needs --backend cuda");
   }
   if (o.backend == "cuda") {
-#if defined(ASSAY_WITH_CUDA)
-    throw HardwareError("--backend cuda: the engine has no CUDA memory space in this version");
-#else
-    throw HardwareError("--backend cuda: this build has no CUDA (preset 'cuda' builds it)");
-#endif
+    if (const Why why = gpu::unavailable())
+      throw HardwareError(std::string("--backend cuda: ") + why);
+    s.backend = Backend::kCuda;
+    s.vram_budget_bytes = static_cast<std::size_t>(o.vram_budget_gib * 1024.0 * 1024.0 * 1024.0);
   }
   s.numerics = o.numerics == "fast" ? Numerics::kFast : Numerics::kExact;
   if (!o.kv.empty()) s.kv = o.kv == "f32" ? KvType::kF32 : KvType::kF16;
@@ -92,7 +93,10 @@ ModelSettings resolve(const ModelOptions& o) {
   s.context = o.ctx;
   const Env env = Env::read();
   s.strict = env.strict();
-  s.selection = select(env, read_profile(o.profile, o.numerics));
+  s.selection = select(
+      env,
+      read_profile(
+          o.profile, s.backend == Backend::kCuda ? gpu::device() : host_device(), o.numerics));
   return s;
 }
 

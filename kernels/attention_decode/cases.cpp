@@ -47,6 +47,17 @@ std::vector<AttentionDecode::Case> AttentionDecode::cases() {
       full("group_1", 3, 3, 64, 21, kF32),
       full("group_3", 6, 2, 64, 21, kF32),
   };
+  // the position read at the launch: first token, inside, the largest; a ring before, at and after its wrap
+  const auto live = [&](std::string name, int position, Shape most) {
+    most.live = true;
+    cases.push_back({.name = std::move(name), .shape = most, .live_position = position});
+  };
+  live("live_first", 0, {4, 2, 64, 255, 256, 512, kF32});
+  live("live_inside", 70, {16, 2, 512, 255, 256, 512, kF16});
+  live("live_most", 255, {4, 2, 64, 255, 256, 512, kF32});
+  live("live_ring_not_full", 62, {4, 2, 64, 255, 64, 64, kF32});
+  live("live_ring_wrapped", 200, {4, 2, 64, 255, 64, 64, kF16});
+  live("live_deep", 1100, {4, 1, 128, 2047, 2048, 3000, kF32});
   // keys outnumber the visible ones: a cache deeper than the window, positions beyond 2^15
   cases.push_back({.name = "deep_position", .shape = {4, 2, 64, 100000, 128, 131, kF32}});
   cases.push_back({.name = "slots_above_keys", .shape = {4, 2, 64, 39, 33, 50, kF32}});
@@ -65,6 +76,7 @@ std::vector<AttentionDecode::Case> AttentionDecode::cases() {
 
 void AttentionDecode::fill(const Case& c, const Filler& f) {
   Rng rng(f.seed());
+  if (c.shape.live) f.get<std::int32_t>("position")[0] = c.live_position;
   const double spread = c.values == Values::kSharp ? 2.0 : 1.0;
   const auto hd = static_cast<double>(c.shape.head_dim);
   // As after the model's norms: |k| about 1 a component; q scaled so that scores are of order `4 spread`.

@@ -11,11 +11,12 @@ namespace assay::attention_decode {
 // attend(keys, q, heads, head_dim, offset, lo, position, out) for float and half caches. macs_worth_a_thread: as in
 // kernels/base/quant_rows.h.
 template <class Attend>
-void for_each_head(const AttentionDecode::Shape& s,
+void for_each_head(const AttentionDecode::Shape& shape,
                    const AttentionDecode::Args& a,
                    Stream stream,
                    double macs_worth_a_thread,
                    Attend attend) {
+  const auto s = AttentionDecode::now(shape, a);
   const auto hd = static_cast<std::size_t>(s.head_dim);
   const auto group = static_cast<std::size_t>(s.heads / s.kv_heads);
   const double macs = 2.0 * s.keys * s.head_dim;  // of a head

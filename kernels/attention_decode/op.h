@@ -29,6 +29,9 @@ struct AttentionDecode {
     int keys = 1;   // visible keys, 1..position + 1: those at positions (position - keys, position]
     int slots = 1;  // rows of the cache, >= keys; position j lies in row j % slots
     KvType kv = KvType::kF32;
+    // The position is read from Args::position when the launch runs, so that one captured graph serves many tokens;
+    // `position` and `keys` are then the most that it may be.
+    bool live = false;
     std::string describe() const;
   };
 
@@ -37,7 +40,19 @@ struct AttentionDecode {
     KvRows k;            // [slots][kv_heads * head_dim], after norm and RoPE; rows outside the
     KvRows v;            //   visible keys are never read; not aliased
     float* o = nullptr;  // [heads][head_dim], written whole, not aliased
+    // [1], read only when live: p in 0..Shape::position; min(p + 1, Shape::keys) keys are visible
+    const std::int32_t* position = nullptr;
   };
+  // What a live shape means now; any other is returned as it is. For host code.
+  static Shape now(const Shape& s, const Args& a) {
+    Shape out = s;
+    if (s.live) {
+      out.position = *a.position;
+      out.keys = *a.position + 1 < s.keys ? *a.position + 1 : s.keys;
+      out.live = false;
+    }
+    return out;
+  }
 
   // Order of the float operations: kernels/base/attend.h. Same bits on repeat, for any thread count, whatever `slots`
   // is, and the same bits as attention_prefill. NaN and infinity: see there; a bad value spoils its own head's row only.
@@ -61,6 +76,7 @@ struct AttentionDecode {
       v("v", a.v.f16, cache, Dir::kIn);
     }
     v("o", a.o, q, Dir::kOut);
+    if (s.live) v("position", a.position, 1, Dir::kIn);
   }
 
   enum class Values { kNormal, kSharp, kEqual, kHuge, kNan };
@@ -69,6 +85,7 @@ struct AttentionDecode {
     Shape shape;
     bool mostly_nonfinite = false;
     Values values = Values::kNormal;
+    int live_position = 0;  // of a live shape
   };
   static std::vector<Case> cases();
   static void fill(const Case&, const Filler&);

@@ -7,7 +7,7 @@ std::string AttentionDecode::Shape::describe() const {
   return "heads=" + std::to_string(heads) + " kv_heads=" + std::to_string(kv_heads) +
          " head_dim=" + std::to_string(head_dim) + " position=" + std::to_string(position) +
          " keys=" + std::to_string(keys) + " slots=" + std::to_string(slots) +
-         " kv=" + to_string(kv);
+         " kv=" + to_string(kv) + (live ? " live" : "");
 }
 
 std::size_t AttentionDecode::workspace_bytes(const Shape&) { return 0; }
@@ -23,7 +23,8 @@ double AttentionDecode::error_bound(const Shape& s) {
   return attend_error_bound(s.head_dim, s.keys);
 }
 
-std::vector<std::vector<double>> AttentionDecode::reference(const Shape& s, const Args& a) {
+std::vector<std::vector<double>> AttentionDecode::reference(const Shape& shape, const Args& a) {
+  const Shape s = now(shape, a);
   const auto hd = static_cast<std::size_t>(s.head_dim);
   std::vector<double> o(static_cast<std::size_t>(s.heads) * hd);
   const auto all = [&]<class T>(const T* k, const T* v) {

@@ -14,11 +14,14 @@ void run_stock(const AttentionDecode::Shape& s,
 
 }  // namespace
 
+void launch_stock(const AttentionDecode::Shape&, const AttentionDecode::Args&, Workspace, Stream);
+
 ASSAY_VARIANT(AttentionDecode, stock){.summary = "scalar: a head at a time, blocks of 256 keys",
                                       .stage = Stage::kStock,
                                       .exactness = Exactness::kBounded,
                                       .deterministic = true,
                                       .batch_invariant = true,
-                                      .host = ASSAY_HOST(run_stock)};
+                                      .host = ASSAY_HOST(run_stock),
+                                      .cuda = ASSAY_LAUNCH(launch_stock)};
 
 }  // namespace assay

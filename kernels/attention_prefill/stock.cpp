@@ -14,12 +14,15 @@ void run_stock(const AttentionPrefill::Shape& s,
 
 }  // namespace
 
+void launch_stock(const AttentionPrefill::Shape&, const AttentionPrefill::Args&, Workspace, Stream);
+
 ASSAY_VARIANT(AttentionPrefill, stock){
     .summary = "scalar: a token and head at a time, blocks of 256 keys",
     .stage = Stage::kStock,
     .exactness = Exactness::kBounded,
     .deterministic = true,
     .batch_invariant = true,
-    .host = ASSAY_HOST(run_stock)};
+    .host = ASSAY_HOST(run_stock),
+    .cuda = ASSAY_LAUNCH(launch_stock)};
 
 }  // namespace assay

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include <cuda_fp16.h>
+#include <cuda_runtime.h>
 
 #include "kernels/base/fixed_math.h"
 

@@ -95,6 +95,18 @@ class Dispatch {
                : std::max(stock, assay::workspace_bytes(*chosen_, shape, device_.backend));
   }
 
+  // The calls between two reports once more: what a captured graph's replay runs.
+  void count_again(const DispatchReport& before, const DispatchReport& after) {
+    report_.selected += after.selected - before.selected;
+    report_.stock += after.stock - before.stock;
+    for (const auto& [reason, calls] : after.fallback) {
+      const auto it = before.fallback.find(reason);
+      report_.fallback[reason] += calls - (it != before.fallback.end() ? it->second : 0);
+    }
+  }
+
+  const DeviceInfo& device() const { return device_; }
+  const Variant<Op>& stock() const { return *stock_; }
   const Variant<Op>& chosen() const { return *chosen_; }
   const DispatchReport& report() const { return report_; }
 

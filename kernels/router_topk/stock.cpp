@@ -4,7 +4,7 @@
 #include "kernels/base/fixed_math.h"
 #include "kernels/base/host_pool.h"
 #include "kernels/base/quant_dot.h"
-#include "kernels/router_topk/op.h"
+#include "kernels/router_topk/rows.h"
 
 namespace assay {
 namespace {
@@ -44,23 +44,34 @@ void route_row(const RouterTopk::Shape& s,
 }
 
 void run_stock(const RouterTopk::Shape& s, const RouterTopk::Args& a, Workspace, Stream stream) {
+  router_topk::route_rows(s, a, stream.pool);
+}
+
+}  // namespace
+
+namespace router_topk {
+
+void route_rows(const RouterTopk::Shape& s, const RouterTopk::Args& a, HostPool* pool) {
   const auto experts = static_cast<std::size_t>(s.experts);
   const auto k = static_cast<std::size_t>(s.top_k);
   parallel_for(
-      stream.pool, static_cast<std::size_t>(s.tokens), 16, [&](std::size_t begin, std::size_t end) {
+      pool, static_cast<std::size_t>(s.tokens), 16, [&](std::size_t begin, std::size_t end) {
         for (std::size_t t = begin; t < end; ++t) {
           route_row(s, a.logits + t * experts, a.scale, a.ids + t * k, a.weights + t * k);
         }
       });
 }
 
-}  // namespace
+}  // namespace router_topk
+
+void launch_stock(const RouterTopk::Shape&, const RouterTopk::Args&, Workspace, Stream);
 
 ASSAY_VARIANT(RouterTopk, stock){.summary = "insertion into a sorted list, a row at a time",
                                  .stage = Stage::kStock,
                                  .exactness = Exactness::kSelection,
                                  .deterministic = true,
                                  .batch_invariant = true,
-                                 .host = ASSAY_HOST(run_stock)};
+                                 .host = ASSAY_HOST(run_stock),
+                                 .cuda = ASSAY_LAUNCH(launch_stock, .host_sync = true)};
 
 }  // namespace assay
