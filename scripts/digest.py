@@ -168,6 +168,20 @@ def stamp_state(tree):
     return commit, bool(clean)
 
 
+def tree_state(tree):
+    """(commit, clean). A stamp of these very sources speaks for them where git does not: without git, and in a copy that git
+    takes for an edited checkout of another commit."""
+    found = git_state(tree)
+    if found and found[1]:
+        return found
+    try:
+        return stamp_state(tree) or found or ("unknown", False)
+    except Refused:
+        if found:
+            return found
+        raise
+
+
 def quoted(text):
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
@@ -183,7 +197,7 @@ def write_if_different(path, text):
 
 
 def header(tree, args):
-    commit, clean = git_state(tree) or stamp_state(tree) or ("unknown", False)
+    commit, clean = tree_state(tree)
     digests = []
     used = set()
     for op in tree.ops():

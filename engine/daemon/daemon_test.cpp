@@ -366,7 +366,7 @@ TEST(Frames, StayOneLineWhateverTheTextHolds) {
   EXPECT_EQ(frame.find('\n'), frame.find("\ndata: "));
   EXPECT_EQ(frame.find("\n\n"), frame.size() - 2);
   EXPECT_EQ(frame.find('\r'), std::string::npos);
-  const json data = json::parse(frame.substr(frame.find("{")));
+  const json data = json::parse(frame.substr(frame.find('{')));
   EXPECT_EQ(data["text"].get<std::string>().substr(0, 24), hostile.substr(0, 24));
 }
 

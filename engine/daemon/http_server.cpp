@@ -53,8 +53,7 @@ class Connection;
 }  // namespace
 
 struct HttpServer::State {
-  State(Service& service_, HttpSettings settings_)
-      : service(service_), settings(std::move(settings_)) {}
+  State(Service& served, HttpSettings chosen) : service(served), settings(std::move(chosen)) {}
 
   void accept();
   void accept_later();

@@ -25,11 +25,11 @@ nlohmann::json phases_json(const PhaseTimes& p) {
 }  // namespace
 
 TurnJob::TurnJob(Service& service,
-                 std::string id_,
+                 std::string job_id,
                  TurnRoute route,
                  std::string body,
                  std::shared_ptr<Exchange> exchange)
-    : Job(std::move(id_)),
+    : Job(std::move(job_id)),
       service_(service),
       route_(route),
       body_(std::move(body)),

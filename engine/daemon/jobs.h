@@ -68,12 +68,12 @@ class AnswerJob : public Job {
   using Prepare = std::function<std::optional<HttpAnswer>()>;
   using Run = std::function<HttpAnswer(const std::atomic<bool>& cancelled)>;
   AnswerJob(Service& service,
-            std::string id_,
+            std::string job_id,
             const char* route,
             std::shared_ptr<Exchange> exchange,
             Prepare prepare,
             Run run)
-      : Job(std::move(id_)),
+      : Job(std::move(job_id)),
         service_(service),
         route_(route),
         exchange_(std::move(exchange)),

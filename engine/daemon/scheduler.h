@@ -20,7 +20,7 @@ namespace assay {
 // A request on its way. Exactly one of prepare's own answer, run, drop and abandon ends it.
 class Job {
  public:
-  explicit Job(std::string id_) : id(std::move(id_)) {}
+  explicit Job(std::string job_id) : id(std::move(job_id)) {}
   virtual ~Job() = default;
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;

@@ -80,6 +80,20 @@ class Served(unittest.TestCase):
         self.assertEqual(self.client.call("GET", "/v1/health")["state"], "ready")
 
 
+    def test_examples_of_the_docs(self):
+        ran = 0
+        for page in ("docs/daemon.md", "README.md"):
+            with open(os.path.join(OPTIONS.root, page), encoding="utf-8") as f:
+                blocks = re.findall(r"```sh\n(.*?)```", f.read(), re.S)
+            for line in (line for block in blocks for line in block.splitlines() if line.startswith("curl ")):
+                command = line.replace("http://127.0.0.1:3000", f"http://127.0.0.1:{self.client.port}")
+                out = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
+                self.assertEqual(out.returncode, 0, line)
+                self.assertTrue(out.stdout and '"error"' not in out.stdout, (line, out.stdout))
+                ran += 1
+        self.assertGreater(ran, 5)
+
+
 class Flags(unittest.TestCase):
     def run_assayd(self, *flags):
         return subprocess.run([OPTIONS.program, *flags], capture_output=True, text=True, timeout=60, env=Served.environment())

@@ -19,7 +19,12 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from daemon_client import (Daemon, Stream, frames, read_head, read_response, request_bytes, readable, script, wait_closed)
 
 PROGRAM = None
-STEP_S = 0.25  # a cancel is seen within one scripted step; the rest is two processes on a busy machine
+SLACK = 1  # of deadlines: more under a sanitizer
+
+
+def step_s():
+    """A cancel is seen within one scripted step; the rest is two processes on a busy machine."""
+    return 0.25 * SLACK
 
 
 class WithDaemon(unittest.TestCase):
@@ -27,7 +32,7 @@ class WithDaemon(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.d = Daemon(PROGRAM, *cls.FLAGS)
+        cls.d = Daemon(PROGRAM, *(str(f * SLACK) if isinstance(f, int) else f for f in cls.FLAGS))
 
     @classmethod
     def tearDownClass(cls):
@@ -76,7 +81,7 @@ class Streams(WithDaemon):
                 for _ in range(at):
                     s.next()
                 s.close() if leave == "close" else s.reset()
-                self.assertLess(self.d.wait_idle(), STEP_S, f"{leave} after {at} frames")
+                self.assertLess(self.d.wait_idle(), step_s(), f"{leave} after {at} frames")
         self.assert_serves()
 
     def test_client_gone_in_prefill(self):
@@ -84,7 +89,7 @@ class Streams(WithDaemon):
             s = Stream(self.d, "/v1/chat", script(tokens=["x"], prefill_ms=4000, chunks=100))
             time.sleep(0.04 * chunk + 0.02)
             s.close()
-            self.assertLess(self.d.wait_idle(), STEP_S)
+            self.assertLess(self.d.wait_idle(), step_s())
         self.assert_serves()
 
     def test_client_of_a_document_gone(self):
@@ -93,7 +98,7 @@ class Streams(WithDaemon):
         time.sleep(0.05)
         self.assertEqual(self.d.health()["in_flight"], 1)
         s.close()
-        self.assertLess(self.d.wait_idle(), STEP_S)
+        self.assertLess(self.d.wait_idle(), step_s())
 
     def test_half_closed_client_is_served(self):
         for stream in (True, False):
@@ -119,7 +124,7 @@ class Streams(WithDaemon):
         started = time.monotonic()
         self.assertEqual(state(decoding.id), "aborted")
         self.assertEqual(order_of(decoding.rest())[-1], "aborted")
-        self.assertLess(time.monotonic() - started, STEP_S)
+        self.assertLess(time.monotonic() - started, step_s())
         self.d.wait_idle()
         self.assertEqual([state(decoding.id), state(decoding.id), state("turn-999999")], ["finished", "finished", "unknown"])
         self.assert_serves()
@@ -176,8 +181,8 @@ class Streams(WithDaemon):
         time.sleep(0.2)
         started = time.monotonic()
         self.assert_serves()
-        self.assertLess(time.monotonic() - started, 3.0)  # one second of patience, once
-        self.assertLess(self.d.metrics()["assay_process_resident_bytes"], 64 << 20)
+        self.assertLess(time.monotonic() - started, 3.0 * SLACK)  # one second of patience, once
+        self.assertLess(self.d.metrics()["assay_process_resident_bytes"], SLACK * 64 << 20)
         s.close()
 
     def test_cancel_never_changes_another_turn(self):
@@ -211,7 +216,7 @@ class Streams(WithDaemon):
             self.d.metrics()
             worst = max(worst, time.monotonic() - started)
         s.close()
-        self.assertLess(worst, 0.25)
+        self.assertLess(worst, 0.25 * SLACK)
         self.d.wait_idle()
 
 
@@ -360,9 +365,9 @@ class Requests(WithDaemon):
 class Http(WithDaemon):
     """Group D: one socket, hostile bytes."""
 
-    FLAGS = ("--head-deadline-ms", "600", "--body-deadline-ms", "800")
+    FLAGS = ("--head-deadline-ms", 600, "--body-deadline-ms", 800)
 
-    def raw(self, data, limit=3.0):
+    def raw(self, data, limit=10.0):
         """Every byte that came back until the server closed."""
         with self.d.connect(limit) as s:
             out = b""
@@ -404,7 +409,7 @@ class Http(WithDaemon):
         self.assertEqual(self.statuses(post + b"Content-Length: 8388609\r\n\r\n"), [413])
         endless = post + b"Transfer-Encoding: chunked\r\n\r\n" + (b"100000\r\n" + b" " * 0x100000 + b"\r\n") * 9
         self.assertEqual(self.statuses(endless), [413])
-        self.assertLess(self.d.metrics()["assay_process_resident_bytes"], 64 << 20)
+        self.assertLess(self.d.metrics()["assay_process_resident_bytes"], SLACK * 64 << 20)
 
     def test_deadlines(self):
         for data, status in ((b"GET / HTTP/1.1\r\nHo", b" 408 "), (b"", b""),
@@ -412,7 +417,7 @@ class Http(WithDaemon):
                              (b"POST /v1/chat HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n", b" 408 ")):
             started = time.monotonic()
             self.assertIn(status, self.raw(data), data)
-            self.assertLess(time.monotonic() - started, 2.5)
+            self.assertLess(time.monotonic() - started, 2.5 * SLACK)
 
     def test_smuggling_and_pipelining_count(self):
         get = b"GET /v1/health HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -527,7 +532,7 @@ class Stop(unittest.TestCase):
         self.assertNotIn("secret", json.dumps(last))
         self.assertEqual(waiting.rest()[-1][0], "error")
         self.assertEqual(d.process.wait(timeout=10), 1)
-        self.assertLess(time.monotonic() - started, 5.0)
+        self.assertLess(time.monotonic() - started, 5.0 * SLACK)
         self.assertIn("secret detail", d.process.communicate()[1])  # in the log, for the owner
 
     def test_waiting_too_long_is_an_answer(self):
@@ -627,6 +632,7 @@ class SlowHttp(Http):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", required=True)
+    parser.add_argument("--slack", type=int, default=1)
     options, rest = parser.parse_known_args()
-    PROGRAM = options.program
+    PROGRAM, SLACK = options.program, options.slack
     unittest.main(argv=[sys.argv[0], *rest], verbosity=1)
