@@ -426,7 +426,7 @@ struct Session::State {
     if (tokens <= kFewTokens) {
       ops.with_few_experts([&](auto& op) { run_experts(op, w, w.experts_few); });
     } else {
-      run_experts(ops.experts_many, w, w.experts_many);
+      run_experts(ops.experts_prefill, w, w.experts_many);
     }
   }
 
