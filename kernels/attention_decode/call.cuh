@@ -18,7 +18,8 @@ void with_call(const AttentionDecode::Shape& s, const AttentionDecode::Args& a, 
                             s.kv_heads,
                             s.head_dim,
                             s.position,
-                            s.keys});
+                            s.keys,
+                            s.live ? a.position : nullptr});
   };
   if (s.kv == KvType::kF32) {
     call(a.k.f32, a.v.f32);

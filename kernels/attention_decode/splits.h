@@ -19,7 +19,6 @@ constexpr int split_keys(std::size_t value_bytes, int heads) {
 struct Splits {
   int heads;        // query heads that a block serves: 2 or 8
   int head_groups;  // blocks for all query heads of a KV head
-  int chunk;        // keys of a block
   int count;        // blocks over the keys
 };
 inline Splits splits_of(const AttentionDecode::Shape& s) {
@@ -31,8 +30,8 @@ inline Splits splits_of(const AttentionDecode::Shape& s) {
       kSplitWarps * split_keys(kv_bytes(s.kv), p.heads);  // keys of one step of a block
   const int wanted = std::max(1, kSplitBlocks / (s.kv_heads * p.head_groups));
   const int chunk = (s.keys + wanted - 1) / wanted;
-  p.chunk = (chunk + step - 1) / step * step;
-  p.count = (s.keys + p.chunk - 1) / p.chunk;
+  const int whole = (chunk + step - 1) / step * step;
+  p.count = (s.keys + whole - 1) / whole;
   return p;
 }
 inline std::size_t split_scratch_bytes(const AttentionDecode::Shape& s) {

@@ -18,7 +18,8 @@ void with_call(const AttentionPrefill::Shape& s, const AttentionPrefill::Args& a
                             s.kv_heads,
                             s.head_dim,
                             s.past,
-                            s.window > 0 ? s.window : s.past + s.tokens});
+                            s.window > 0 ? s.window : s.past + s.tokens,
+                            nullptr});
   };
   if (s.kv == KvType::kF32) {
     call(a.k_past.f32, a.v_past.f32, a.k_fresh.f32, a.v_fresh.f32);

@@ -43,7 +43,8 @@ struct KeyRows {
   }
 };
 
-// Either op's call: token t stands at position first + t and sees the `window` newest positions up to its own.
+// Either op's call: token t stands at position first + t and sees the `window` newest positions up to its own. With
+// `live` the position of token 0 is read there instead.
 template <class T>
 struct AttendCall {
   KeyRows<T> keys;
@@ -55,10 +56,11 @@ struct AttendCall {
   int head_dim;
   int first;
   int window;
+  const std::int32_t* live;
 
-  __device__ int position(int t) const { return first + t; }
+  __device__ int position(int t) const { return (live != nullptr ? *live : first) + t; }
   __device__ int oldest(int t) const {
-    const int lo = first + t + 1 - window;
+    const int lo = position(t) + 1 - window;
     return lo > 0 ? lo : 0;
   }
   __device__ std::size_t row(int t, int h) const {

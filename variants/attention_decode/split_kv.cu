@@ -1,7 +1,7 @@
 // o[h] = softmax(q[h] . k) v over the visible keys, the keys split over blocks (flash-decoding).
 //
-// split_kernel: block (s, g, z) owns keys [s chunk, (s + 1) chunk) of KV head g for up to G of its query heads, so that a
-// key and a value are read from memory once for all of them. 8 warps; a warp takes U keys at a time, its lanes split the
+// split_kernel: block (s, g, z) owns the s-th of gridDim.x equal pieces of the visible keys of KV head g for up to G of its
+// query heads, so that a key and a value are read from memory once for all of them. 8 warps; a warp takes U keys at a time, its lanes split the
 // head (E elements each), and the keys' and values' loads are all issued before the first is used: 8 to 64 KB in flight a
 // block. The U * G dot products are folded by one transposing reduction (about one shuffle a product instead of five),
 // which leaves product n with lane n. Running maximum, sum and accumulators are a warp's own; they meet in shared memory at
@@ -68,8 +68,7 @@ __device__ inline void fold(float (&v)[N]) {
 }
 
 template <class T, int E, int G>
-__global__ void __launch_bounds__(kThreads)
-    split_kernel(device::AttendCall<T> c, int chunk, float* partial) {
+__global__ void __launch_bounds__(kThreads) split_kernel(device::AttendCall<T> c, float* partial) {
   constexpr int U = attention_decode::split_keys(sizeof(T), G);
   constexpr int N = U * G;           // products of one step, at most 32
   constexpr int kLanes = kWarp / N;  // lanes that hold the same product after fold
@@ -99,9 +98,13 @@ __global__ void __launch_bounds__(kThreads)
 
   const std::size_t offset =
       static_cast<std::size_t>(kv_head) * static_cast<std::size_t>(c.head_dim);
+  // Cut by what is visible now: a live shape only knows the most. A block may be left without keys.
   const int oldest = c.oldest(0);
-  const int begin = oldest + static_cast<int>(blockIdx.x) * chunk;
   const int stop = c.position(0) + 1;
+  constexpr int kStep = kWarps * U;
+  const int share = (stop - oldest + static_cast<int>(gridDim.x) - 1) / static_cast<int>(gridDim.x);
+  const int chunk = (share + kStep - 1) / kStep * kStep;
+  const int begin = oldest + static_cast<int>(blockIdx.x) * chunk;
   const int end = begin + chunk < stop ? begin + chunk : stop;
 
   const int mine = lane / kLanes;  // the product that this lane holds: key mine / G, head mine % G
@@ -253,7 +256,6 @@ void run(const device::AttendCall<T>& c,
          sizeof(float) * static_cast<std::size_t>((G + kWarps) * c.head_dim),
          stream,
          c,
-         splits.chunk,
          partial);
   launch(combine_kernel,
          dim3(static_cast<unsigned>(c.heads)),
