@@ -10,6 +10,7 @@
 #include "engine/sampler.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
+#include "kernels/base/range.h"
 
 namespace assay {
 namespace {
@@ -285,6 +286,7 @@ struct Session::State {
   // ---- the layer's two halves: stock chains of the composites ----
 
   void attention_chain() {
+    const Range range("attention half");
     const AttentionWeights& w = weights.attention()[z(layer)];
     const int d = config.hidden;
     steps.norm(b.x, w.norm, tokens, d, w.eps, b.a, stream);
@@ -355,6 +357,7 @@ struct Session::State {
   }
 
   void ffn_chain() {
+    const Range range("FFN half");
     const FfnWeights& w = weights.ffn()[z(layer)];
     const int d = config.hidden;
     steps.ffn_in({.h = b.h,
@@ -427,7 +430,7 @@ struct Session::State {
     if (tokens <= kFewTokens) {
       ops.with_few_experts([&](auto& op) { run_experts(op, w, w.experts_few); });
     } else {
-      run_experts(ops.experts_many, w, w.experts_many);
+      run_experts(ops.experts_prefill, w, w.experts_many);
     }
   }
 
@@ -573,6 +576,7 @@ struct Session::State {
 
   // Logits of `rows` activation rows (rising indices into the chunk) into out.logits.
   void head(std::span<const int> rows) {
+    const Range range("head");
     const int d = config.hidden;
     for (std::size_t i = 0; i < rows.size();) {
       std::size_t end = i + 1;
@@ -704,8 +708,10 @@ struct Session::State {
     tokens = static_cast<int>(chunk.size());
     send_ids();
     if (one_wanted) {
+      const Range range("decode token");
       decode_one();
     } else {
+      const Range range("prefill chunk");
       embed();
       layers();
     }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/base/error.h"
+
 namespace assay {
 namespace {
 
@@ -25,8 +27,9 @@ template <class Self, class F>
 void Model::Ops::each(Self& ops, F&& f) {
   f(ops.gemv);
   f(ops.gemm);
-  f(ops.experts_few);
-  f(ops.experts_many);
+  f(ops.experts_host);
+  f(ops.experts_decode);
+  f(ops.experts_prefill);
   f(ops.attention_prefill);
   f(ops.attention_decode);
   f(ops.router);
@@ -39,17 +42,34 @@ Model::Ops::Ops(const ModelSettings& s, const DeviceInfo& d)
     : on_card(d.backend == Backend::kCuda),
       gemv(make<GemvQuant>(s, d)),
       gemm(make<GemmQuant>(s, d)),
-      experts_few(make<ExpertsHost>(s, d)),
-      experts_many(make<ExpertsPrefill>(s, d)),
+      experts_host(make<ExpertsHost>(s, d)),
+      experts_decode(make<ExpertsDecode>(s, d)),
+      experts_prefill(make<ExpertsPrefill>(s, d)),
       attention_prefill(make<AttentionPrefill>(s, d)),
       attention_decode(make<AttentionDecode>(s, d)),
       router(make<RouterTopk>(s, d)),
       attention_block(make<AttentionBlock>(s, d)),
       ffn_block(make<FfnBlock>(s, d)),
-      decode_token(make<DecodeToken>(s, d)) {}
+      decode_token(make<DecodeToken>(s, d)) {
+  const auto need = [&](const auto& dispatch) {
+    if (dispatch.stock().column(d.backend).fn == nullptr) {
+      throw HardwareError(dispatch.report().op + " has no kernel for " + to_string(d.backend) +
+                          " in this build");
+    }
+  };
+  need(gemv);
+  need(gemm);
+  with_few_experts(need);
+  if (d.backend == Backend::kHost) need(experts_prefill);
+  need(attention_prefill);
+  need(attention_decode);
+  need(router);
+}
 
 WeightLayouts Model::Ops::layouts() const {
-  return {wish(gemv), wish(gemm), wish(experts_few), wish(experts_many)};
+  LayoutWish few;
+  with_few_experts([&](const auto& d) { few = wish(d); });
+  return {wish(gemv), wish(gemm), few, wish(experts_prefill)};
 }
 
 std::vector<DispatchReport> Model::Ops::reports() const {
@@ -114,7 +134,7 @@ std::size_t Model::Ops::scratch_bytes(
       });
     }
     for (const int t : many)
-      need(experts_many, experts_shape<ExpertsPrefill>(w, w.experts_many, t, numerics));
+      need(experts_prefill, experts_shape<ExpertsPrefill>(w, w.experts_many, t, numerics));
     for (const int t : {1, chunk}) need(router, RouterTopk::Shape{t, w.experts, w.experts_used});
   }
   return most;

@@ -10,6 +10,7 @@
 #include "kernels/attention_decode/op.h"
 #include "kernels/attention_prefill/op.h"
 #include "kernels/decode_token/op.h"
+#include "kernels/experts_decode/op.h"
 #include "kernels/experts_host/op.h"
 #include "kernels/experts_prefill/op.h"
 #include "kernels/ffn_block/op.h"
@@ -56,8 +57,9 @@ struct Model::Ops {
   bool on_card;
   Dispatch<GemvQuant> gemv;
   Dispatch<GemmQuant> gemm;
-  Dispatch<ExpertsHost> experts_few;
-  Dispatch<ExpertsPrefill> experts_many;
+  Dispatch<ExpertsHost> experts_host;
+  Dispatch<ExpertsDecode> experts_decode;
+  Dispatch<ExpertsPrefill> experts_prefill;
   Dispatch<AttentionPrefill> attention_prefill;
   Dispatch<AttentionDecode> attention_decode;
   Dispatch<RouterTopk> router;
@@ -65,6 +67,7 @@ struct Model::Ops {
   Dispatch<FfnBlock> ffn_block;
   Dispatch<DecodeToken> decode_token;
 
+  // HardwareError when an op that the forward needs has no stock on this device.
   Ops(const ModelSettings& settings, const DeviceInfo& device);
 
   WeightLayouts layouts() const;
@@ -72,19 +75,11 @@ struct Model::Ops {
   // f(dispatch) of the op that takes up to kFewTokens tokens on this device.
   template <class F>
   void with_few_experts(F&& f) {
-    if (on_card) {
-      f(experts_many);
-    } else {
-      f(experts_few);
-    }
+    on_card ? f(experts_decode) : f(experts_host);
   }
   template <class F>
   void with_few_experts(F&& f) const {
-    if (on_card) {
-      f(experts_many);
-    } else {
-      f(experts_few);
-    }
+    on_card ? f(experts_decode) : f(experts_host);
   }
   // Why a token's launches cannot be recorded as one graph; empty when they can.
   std::string why_no_graph() const;

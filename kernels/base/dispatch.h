@@ -13,6 +13,7 @@
 #include "kernels/base/gpu_memory.h"
 #include "kernels/base/measure.h"
 #include "kernels/base/op_impl.h"
+#include "kernels/base/range.h"
 #include "kernels/base/registry.h"
 
 namespace assay {
@@ -211,6 +212,7 @@ class Dispatch {
             const typename Op::Args& a,
             Workspace ws,
             Stream stream) {
+    const Range range(Op::kName);
     v.column(device_.backend).fn(s, a, ws, stream);
   }
 

@@ -37,6 +37,8 @@ __device__ float row_scale(const float* x, int n, float eps, float* tile) {
     for (int i = thread; i < m; i += static_cast<int>(blockDim.x)) tile[i] = x[first + i];
     __syncthreads();
     if (thread < kChains) {
+      // Loads of later elements start while the chain waits for its last addition.
+#pragma unroll 8
       for (int i = thread; i < m; i += kChains) chain = __fmaf_rn(tile[i], tile[i], chain);
     }
   }

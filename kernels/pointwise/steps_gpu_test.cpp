@@ -1,6 +1,4 @@
 // The card's steps against the host's: the same bits (angles: at most one float ulp apart, and almost never).
-#include "kernels/pointwise/steps.h"
-
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -12,6 +10,7 @@
 #include "kernels/base/gpu_memory.h"
 #include "kernels/base/host_pool.h"
 #include "kernels/base/rng.h"
+#include "kernels/pointwise/steps.h"
 
 namespace assay {
 namespace {

@@ -1,0 +1,273 @@
+// The engine on the card: the goldens of the exact lane with stock kernels, the fast lane's bounds with variants armed, the
+// graph against single launches, and memory. Under the CPU executor (preset simt) the same tests run on parts of the
+// sequences: it is some thousand times slower.
+#include <algorithm>
+#include <map>
+
+#include "gtest/gtest.h"
+
+#include "engine/golden.h"
+#include "engine/sampler.h"
+#include "kernels/base/error.h"
+#include "kernels/base/gpu_memory.h"
+
+namespace assay {
+namespace {
+
+using Choices = std::map<std::string, std::string>;  // op: variant, or parity:variant
+
+ModelSettings settings(Numerics numerics, const Choices& choices) {
+  ModelSettings s{.backend = Backend::kCuda, .numerics = numerics, .threads = 1, .context = 512};
+  for (const OpInfo* op : all_ops()) s.selection.choices[op->name] = {};
+  for (const auto& [op, text] : choices) {
+    const bool parity = text.rfind("parity:", 0) == 0;
+    s.selection.choices[op] = {parity ? text.substr(7) : text, parity, "switch"};
+  }
+  // One launch is thousands of fibers there: few tokens at a time keep a test short.
+  if (gpu::simulated()) s.chunk = 8;
+  return s;
+}
+// Everything of a token on the card, with stock's arithmetic.
+const Choices kResident = {{"router_topk", "device"}};
+
+class CardTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const Why why = gpu::unavailable()) GTEST_SKIP() << why;
+  }
+  static std::vector<int> sequences() {
+    return gpu::simulated() ? std::vector<int>{1} : std::vector<int>{0, 1, 2, 3};
+  }
+};
+class GoldenCard : public CardTest {};
+class EngineCard : public CardTest {};
+
+std::vector<TokenId> ids_of(int i, std::size_t most) {
+  auto ids = golden().ints("ids" + std::to_string(i));
+  if (gpu::simulated() && ids.size() > most) ids.resize(most);
+  return ids;
+}
+
+// The golden rows among the positions fed, and their distance.
+double golden_distance(Session& session, int i, std::size_t most, bool step) {
+  const auto ids = ids_of(i, most);
+  const auto positions = golden().ints("pos" + std::to_string(i));
+  const auto want = golden().floats("logits" + std::to_string(i));
+  const std::size_t vocab = want.size() / positions.size();
+  std::vector<float> got_rows;
+  std::vector<float> want_rows;
+  const auto row_of = [&](int p) {
+    return std::find(positions.begin(), positions.end(), p) - positions.begin();
+  };
+  const auto wants = [&](int p) { return row_of(p) < std::ssize(positions); };
+  const auto sink = [&](int p, std::span<const float> row) {
+    const auto from = want.begin() + row_of(p) * static_cast<std::ptrdiff_t>(vocab);
+    want_rows.insert(want_rows.end(), from, from + static_cast<std::ptrdiff_t>(vocab));
+    got_rows.insert(got_rows.end(), row.begin(), row.end());
+  };
+  if (step) {
+    for (const TokenId id : ids) session.feed({&id, 1}, wants, sink);
+  } else {
+    session.feed(ids, wants, sink);
+  }
+  EXPECT_FALSE(got_rows.empty()) << "no golden position among the tokens fed";
+  return distance(got_rows, want_rows);
+}
+
+TEST_F(GoldenCard, ExactLaneInOneBatchAndTokenByToken) {
+  Model model(kShippedModel, settings(Numerics::kExact, {}));
+  for (const int i : sequences()) {
+    for (const bool step : {false, true}) {
+      Session session(model);
+      const double d = golden_distance(session, i, step ? 6 : 12, step);
+      EXPECT_LE(d, 1e-5) << "sequence " << i << (step ? ", token by token" : "");
+      std::printf("sequence %d%s: relative L2 %.3g\n", i, step ? " by token" : "", d);
+    }
+  }
+}
+
+TEST_F(GoldenCard, StagesOfLayers0And5AndTheRoutersChoice) {
+  Model model(kShippedModel, settings(Numerics::kExact, {}));
+  std::map<std::string, std::vector<float>> got;
+  Session session(model);
+  session.set_hooks({.stage = [&](const StageChunk& c) {
+    auto& rows = got["stage.blk" + std::to_string(c.layer) + "." + c.name];
+    rows.insert(rows.end(), c.data, c.data + static_cast<std::ptrdiff_t>(c.tokens) * c.width);
+  }});
+  session.feed(golden().ints("stage_ids"));
+  for (const int layer : {0, 5}) {
+    for (const char* name : kStageNames) {
+      const std::string key = "stage.blk" + std::to_string(layer) + "." + name;
+      const auto want = golden().floats(key);
+      ASSERT_EQ(got[key].size(), want.size()) << key;
+      if (std::string(name) == "router_ids") {
+        EXPECT_EQ(got[key], want) << key;
+      } else {
+        EXPECT_LE(distance(got[key], want), 1e-5) << key;
+      }
+    }
+  }
+}
+
+TEST_F(GoldenCard, GreedyTextOfAllPromptsIsEqual) {
+  Model model(kShippedModel, settings(Numerics::kExact, kResident));
+  for (const auto& prompt : golden().prompts()) {
+    auto want = prompt.at("greedy_ids").get<std::vector<TokenId>>();
+    if (gpu::simulated()) want.resize(3);
+    std::vector<TokenId> ids;
+    Session session(model);
+    TokenId id = session.feed_greedy(prompt.at("prompt_ids").get<std::vector<TokenId>>());
+    for (;;) {
+      ids.push_back(id);
+      if (ids.size() == want.size()) break;
+      id = session.feed_greedy({&ids.back(), 1});
+    }
+    EXPECT_EQ(ids, want) << prompt.at("prompt");
+    if (gpu::simulated()) break;
+  }
+}
+
+// A watched session runs op by op, an unwatched one as a graph from the second token on; across the end of a graph's range.
+TEST_F(EngineCard, AGraphGivesTheBitsOfSingleLaunches) {
+  Model model(kShippedModel, settings(Numerics::kExact, kResident));
+  const int before_edge = gpu::simulated() ? 5 : 250;
+  const auto ids = ids_of(2, 10);
+  const auto run = [&](bool watched) {
+    Session session(model);
+    if (watched) session.set_hooks({.routed = [](const RoutedChunk&) {}});
+    std::vector<float> rows;
+    session.feed(std::span(ids).first(static_cast<std::size_t>(before_edge)));
+    for (std::size_t t = 0; t < 12 && before_edge + t < ids.size(); ++t) {
+      const auto row = session.feed({&ids[static_cast<std::size_t>(before_edge) + t], 1});
+      rows.insert(rows.end(), row.begin(), row.end());
+    }
+    return rows;
+  };
+  const auto calls = [&] {
+    std::uint64_t n = 0;
+    for (const auto& r : model.reports()) n += r.op == "decode_token" ? 0 : r.stock + r.selected;
+    return n;
+  };
+  const auto single = run(true);
+  const auto calls_single = calls();
+  const auto graph = run(false);
+  ASSERT_EQ(single.size(), graph.size());
+  ASSERT_FALSE(single.empty());
+  EXPECT_EQ(std::memcmp(single.data(), graph.data(), single.size() * sizeof(float)), 0);
+  EXPECT_EQ(calls() - calls_single, calls_single) << "replays are counted as what they run";
+}
+
+TEST_F(EngineCard, UnderParityStockIsServedAndTheDifferenceReported) {
+  const auto ids = ids_of(2, 4);
+  const std::span<const TokenId> few(ids.data(), std::min<std::size_t>(ids.size(), 12));
+  const auto run = [&](const Choices& choices, std::vector<DispatchReport>* reports) {
+    Model model(kShippedModel, settings(Numerics::kExact, choices));
+    Session session(model);
+    std::vector<float> rows;
+    for (const TokenId& id : few) {
+      const auto row = session.feed({&id, 1});
+      rows.insert(rows.end(), row.begin(), row.end());
+    }
+    if (reports != nullptr) *reports = model.reports();
+    return rows;
+  };
+  const auto want = run({}, nullptr);
+  std::vector<DispatchReport> reports;
+  const auto got =
+      run({{"router_topk", "parity:device"}, {"attention_decode", "parity:coalesced"}}, &reports);
+  EXPECT_EQ(std::memcmp(got.data(), want.data(), want.size() * sizeof(float)), 0);
+  int seen = 0;
+  for (const auto& r : reports) {
+    if (!r.choice.parity) continue;
+    ++seen;
+    EXPECT_GT(r.compared, 0U) << r.op;
+    EXPECT_EQ(r.broke_rules, 0U) << r.op;
+    EXPECT_LE(r.worst_rel_l2, 1e-5) << r.op;
+  }
+  EXPECT_EQ(seen, 2);
+}
+
+TEST_F(EngineCard, MemoryIsThePlanAndStaysFlatOverSessions) {
+  const auto before = gpu::memory();
+  Model model(kShippedModel, settings(Numerics::kFast, kResident));
+  std::size_t most = 0;
+  const auto ids = ids_of(2, 3);
+  for (int i = 0; i < (gpu::simulated() ? 3 : 100); ++i) {
+    Session session(model);
+    TokenId id = session.feed_greedy({ids.data(), 2});
+    for (int t = 0; t < 3; ++t) id = session.feed_greedy({&id, 1});
+    const auto now = gpu::memory();
+    if (i == 0) most = now.held_bytes;
+    EXPECT_EQ(now.held_bytes, most) << "session " << i;
+    const std::size_t used = now.held_bytes - before.held_bytes;
+    EXPECT_LE(used, model.plan().total());
+    EXPECT_GE(used + (std::size_t{64} << 20), model.plan().total());
+  }
+}
+
+TEST_F(EngineCard, AModelThatDoesNotFitIsRefusedWithTheBytesShort) {
+  auto s = settings(Numerics::kFast, {});
+  s.vram_budget_bytes = gpu::memory().held_bytes + (std::size_t{1} << 20);
+  try {
+    Model model(kShippedModel, s);
+    FAIL() << "a budget of 1 MiB was enough";
+  } catch (const HardwareError& e) {
+    EXPECT_NE(std::string(e.what()).find("bytes short"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("--vram-budget"), std::string::npos) << e.what();
+  }
+}
+
+TEST_F(EngineCard, AnAllocationThatFailsIsAnErrorAndTheNextModelLoads) {
+  const auto ids = ids_of(2, 2);
+  int failed = 0;
+  for (std::uint64_t n = 1;; ++n) {
+    gpu::fail_allocation(n);
+    try {
+      Model model(kShippedModel, settings(Numerics::kFast, kResident));
+      Session session(model);
+      session.feed_greedy({ids.data(), 1});
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("asked for"), std::string::npos) << e.what();
+      ++failed;
+      ASSERT_LT(n, 100U);
+      continue;
+    }
+    break;
+  }
+  gpu::fail_allocation(0);
+  EXPECT_GE(failed, 4);  // weights, cache, activations, logits
+}
+
+// Every float kernel by its int8 or half counterpart.
+TEST_F(GoldenCard, FastLaneWithVariantsArmedIsWithinQuantisation) {
+  Choices armed;
+  for (const auto& [op, variant] : Choices{{"router_topk", "device"},
+                                           {"gemv_quant", "dp4a"},
+                                           {"gemm_quant", "f16_tensor_core"},
+                                           {"experts_decode", "grouped_dp4a"},
+                                           {"experts_prefill", "grouped"},
+                                           {"attention_decode", "split_kv"},
+                                           {"attention_prefill", "coalesced"}}) {
+    if (find_op(op).find(variant) >= 0) armed[op] = variant;
+  }
+  Model exact(kShippedModel, settings(Numerics::kExact, {}));
+  Model fast(kShippedModel, settings(Numerics::kFast, armed));
+  for (const int i : sequences()) {
+    RouteTable routes(exact.config().layers, exact.config().experts_used);
+    {
+      Session session(exact);
+      session.set_hooks({.routed = [&](const RoutedChunk& c) { routes.record(c); }});
+      session.feed(
+          ids_of(i, 20), [](int) { return false; }, [](int, std::span<const float>) {});
+    }
+    Session session(fast);
+    session.set_hooks({.routes = &routes});
+    const double d = golden_distance(session, i, 20, false);
+    EXPECT_LE(d, 0.012) << "sequence " << i;
+    EXPECT_GT(d, 1e-6) << "sequence " << i << ": nothing was quantised";
+    std::printf("sequence %d: relative L2 %.4f\n", i, d);
+  }
+}
+
+}  // namespace
+}  // namespace assay
