@@ -318,7 +318,7 @@ const SnapshotIdentity& identity() {
   return i;
 }
 const KvCache& sizes() {
-  static const KvCache c(model().config(), model().kv_type(), model().context());
+  static const KvCache c(model().config(), model().kv_type(), model().context(), model().space());
   return c;
 }
 SnapshotShape shape() { return snapshot_shape(model(), identity(), sizes()); }
