@@ -42,7 +42,9 @@ std::vector<AttentionPrefill::Case> AttentionPrefill::cases() {
       full("head_512_group_8", 8, 16, 2, 512, 5, kF32),
       full("head_18_odd_width", 7, 3, 3, 18, 4, kF32),
       full("group_3", 19, 6, 2, 64, 2, kF32),
+      full("head_512_f16", 20, 8, 1, 512, 30, kF16),
   };
+  cases.push_back({.name = "head_256_ring_f16", .shape = {40, 4, 2, 256, 150, 64, 64, kF16}});
   cases.push_back({.name = "window_of_one", .shape = {9, 4, 2, 64, 7, 1, 1, kF32}});
   cases.push_back({.name = "window_not_a_multiple", .shape = {30, 4, 2, 64, 90, 37, 37, kF32}});
   cases.push_back({.name = "slots_above_window", .shape = {30, 4, 2, 64, 90, 41, 37, kF16}});

@@ -7,6 +7,7 @@ namespace assay {
 
 extern const Variant<AttentionDecode> variant_AttentionDecode_avx2;
 extern const Variant<AttentionDecode> variant_AttentionDecode_avx512;
+extern const Variant<AttentionDecode> variant_AttentionDecode_split_kv;
 
 namespace {
 
@@ -35,6 +36,18 @@ TEST(AttentionDecodeIneligible, Avx512NeedsTheInstructionsAndAHeadOfSixteens) {
   EXPECT_EQ(why_ineligible(variant_AttentionDecode_avx512, shape(64), d), nullptr);
   EXPECT_STREQ(why_ineligible(variant_AttentionDecode_avx512, shape(18), d),
                "the head size is no multiple of 16");
+}
+
+TEST(AttentionDecodeIneligible, SplitKvKnowsFourHeadSizes) {
+  DeviceInfo d;
+  d.backend = Backend::kCuda;
+  const auto why = [&](int head_dim) {
+    return variant_AttentionDecode_split_kv.ineligible(shape(head_dim), d);
+  };
+  for (const int head_dim : {64, 128, 256, 512}) EXPECT_EQ(why(head_dim), nullptr);
+  for (const int head_dim : {32, 96, 1024}) {
+    EXPECT_STREQ(why(head_dim), "the head size is not 64, 128, 256 or 512");
+  }
 }
 
 }  // namespace

@@ -39,5 +39,30 @@ TEST(ExpertsPrefillStock, TakesEveryShapeOnEveryCpu) {
   EXPECT_EQ(reason("stock", Numerics::kFast, false, false), nullptr);
 }
 
+// A device variant's own rule, whatever this build has.
+Why device_reason(const char* name, const ExpertsPrefill::Shape& shape, int cc) {
+  DeviceInfo device;
+  device.backend = Backend::kCuda;
+  device.cc = cc;
+  for (const auto& [variant_name, variant] : variants<ExpertsPrefill>()) {
+    if (std::string(variant_name) == name) return variant->ineligible(shape, device);
+  }
+  return "no such variant";
+}
+
+TEST(ExpertsPrefillGrouped, NeedsTheFastLaneTensorCoresWholeBlocksAndFewExperts) {
+  ExpertsPrefill::Shape s{.hidden = 64, .width = 96, .numerics = Numerics::kFast};
+  EXPECT_EQ(device_reason("grouped", s, 80), nullptr);
+  EXPECT_STREQ(device_reason("grouped", s, 75), "needs compute capability 8.0 (mma.sync m16n8k16)");
+  s.width = 20;
+  EXPECT_STREQ(device_reason("grouped", s, 80), "hidden size or width is no multiple of 32");
+  s.width = 32;
+  s.experts = 1025;
+  EXPECT_STREQ(device_reason("grouped", s, 80), "more than 1,024 experts");
+  s.numerics = Numerics::kExact;
+  EXPECT_STREQ(device_reason("grouped", s, 80),
+               "halves its operands: the exact lane multiplies floats");
+}
+
 }  // namespace
 }  // namespace assay

@@ -39,5 +39,34 @@ TEST(GemmQuantStock, TakesEveryShapeOnEveryCpu) {
   EXPECT_EQ(reason("stock", Numerics::kFast, false, false), nullptr);
 }
 
+// A device variant's own rule, whatever this build has.
+Why device_reason(const char* name, const GemmQuant::Shape& shape, int cc) {
+  DeviceInfo device;
+  device.backend = Backend::kCuda;
+  device.cc = cc;
+  for (const auto& [variant_name, variant] : variants<GemmQuant>()) {
+    if (std::string(variant_name) == name) return variant->ineligible(shape, device);
+  }
+  return "no such variant";
+}
+
+TEST(GemmQuantDp4aTile, NeedsTheFastLaneAndWeightsWithCodes) {
+  GemmQuant::Shape s{.type = BlockType::kQ4_0, .numerics = Numerics::kFast};
+  EXPECT_EQ(device_reason("dp4a_tile", s, 75), nullptr);
+  s.type = BlockType::kF32;
+  EXPECT_STREQ(device_reason("dp4a_tile", s, 75), "the weights have no integer codes");
+  s.numerics = Numerics::kExact;
+  EXPECT_STREQ(device_reason("dp4a_tile", s, 75),
+               "multiplies int8 activations: the exact lane has none");
+}
+
+TEST(GemmQuantF16TensorCore, NeedsTheFastLane) {
+  GemmQuant::Shape s{.type = BlockType::kF32, .numerics = Numerics::kFast};
+  EXPECT_EQ(device_reason("f16_tensor_core", s, 75), nullptr);
+  s.numerics = Numerics::kExact;
+  EXPECT_STREQ(device_reason("f16_tensor_core", s, 75),
+               "halves its operands: the exact lane multiplies floats");
+}
+
 }  // namespace
 }  // namespace assay

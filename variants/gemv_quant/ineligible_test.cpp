@@ -39,5 +39,26 @@ TEST(GemvQuantStock, TakesEveryShapeOnEveryCpu) {
   EXPECT_EQ(reason("stock", Numerics::kFast, false, false), nullptr);
 }
 
+// A device variant's own rule, whatever this build has.
+Why device_reason(const char* name, const GemvQuant::Shape& shape, int cc) {
+  DeviceInfo device;
+  device.backend = Backend::kCuda;
+  device.cc = cc;
+  for (const auto& [variant_name, variant] : variants<GemvQuant>()) {
+    if (std::string(variant_name) == name) return variant->ineligible(shape, device);
+  }
+  return "no such variant";
+}
+
+TEST(GemvQuantDp4a, NeedsTheFastLaneAndWeightsWithCodes) {
+  GemvQuant::Shape s{.type = BlockType::kQ6_K, .numerics = Numerics::kFast};
+  EXPECT_EQ(device_reason("dp4a", s, 75), nullptr);
+  s.type = BlockType::kF16;
+  EXPECT_STREQ(device_reason("dp4a", s, 75), "the weights have no integer codes");
+  s.numerics = Numerics::kExact;
+  EXPECT_STREQ(device_reason("dp4a", s, 75),
+               "multiplies int8 activations: the exact lane has none");
+}
+
 }  // namespace
 }  // namespace assay
