@@ -4,7 +4,7 @@
 // mean square is 16 chains because the contract says so: the row is staged in shared memory by the whole block and summed
 // by 16 lanes; that is the latency of n / 16 dependent additions (176 at a width of 2816), which no other order of the
 // same bits avoids. Purely elementwise steps take a thread an element. Shared memory: one tile of a row (16 KB, 4 KB for
-// heads), so eight blocks of 256 threads fit a multiprocessor. Bound: bytes; at one token all are latency.
+// heads). Bound: bytes; at one token all are latency.
 #include <cmath>
 
 #include "kernels/base/blocks.cuh"
@@ -16,6 +16,8 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kHeadThreads = 128;
+// A whole row of a token: one block is all that runs of a decode step's norm, so it brings many loads under way at once.
+constexpr int kRowThreads = 1024;
 constexpr int kChains = 16;
 constexpr int kRowTile =
     4096;  // a multiple of kChains, so that element i belongs to chain i % 16 in every tile
@@ -26,7 +28,7 @@ __device__ inline std::size_t at_row(int t, int n) {
 
 // rms_scale() of a row, in every thread of the block. `tile` holds Tile floats. Ends with a barrier, so that the caller may
 // overwrite the row.
-template <int Tile>
+template <int Tile, int Threads>
 __device__ float row_scale(const float* x, int n, float eps, float* tile) {
   __shared__ float scale;
   const int thread = static_cast<int>(threadIdx.x);
@@ -34,11 +36,23 @@ __device__ float row_scale(const float* x, int n, float eps, float* tile) {
   for (int first = 0; first < n; first += Tile) {
     const int m = n - first < Tile ? n - first : Tile;
     __syncthreads();  // the last tile, or the last call's, has been read
-    for (int i = thread; i < m; i += static_cast<int>(blockDim.x)) tile[i] = x[first + i];
+    // All loads of a thread before its first store: the compiler cannot tell that they do not overlap.
+    constexpr int kMost = (Tile + Threads - 1) / Threads;
+    float staged[kMost];
+#pragma unroll
+    for (int k = 0; k < kMost; ++k) {
+      const int i = thread + k * Threads;
+      if (i < m) staged[k] = x[first + i];
+    }
+#pragma unroll
+    for (int k = 0; k < kMost; ++k) {
+      const int i = thread + k * Threads;
+      if (i < m) tile[i] = staged[k];
+    }
     __syncthreads();
     if (thread < kChains) {
       // Loads of later elements start while the chain waits for its last addition.
-#pragma unroll 8
+#pragma unroll 16
       for (int i = thread; i < m; i += kChains) chain = __fmaf_rn(tile[i], tile[i], chain);
     }
   }
@@ -98,13 +112,13 @@ __global__ void angles_kernel(
   sine[at] = static_cast<float>(sin(theta));
 }
 
-__global__ void norm_kernel(
+__global__ void __launch_bounds__(kRowThreads) norm_kernel(
     const float* x, const float* w, int n, float eps, Activation out, bool codes) {
   __shared__ float tile[kRowTile];
   const int t = static_cast<int>(blockIdx.x);
   const float* row = x + at_row(t, n);
-  const float r = row_scale<kRowTile>(row, n, eps, tile);
-  for (int i = static_cast<int>(threadIdx.x); i < n; i += kThreads) {
+  const float r = row_scale<kRowTile, kRowThreads>(row, n, eps, tile);
+  for (int i = static_cast<int>(threadIdx.x); i < n; i += kRowThreads) {
     put(out, codes, t, n, i, scaled(row[i], r, w, i));
   }
 }
@@ -122,7 +136,7 @@ __global__ void heads_kernel(HeadsStep s) {
   const Columns& from = is_q ? s.q : (is_k ? s.k : s.v);
   const float* w = is_q ? s.q_norm : (is_k ? s.k_norm : nullptr);
   const float* x = from.base + static_cast<std::size_t>(t) * from.stride + at_row(h, hd);
-  const float r = row_scale<kMaxHeadDim>(x, hd, s.eps, head);
+  const float r = row_scale<kMaxHeadDim, kHeadThreads>(x, hd, s.eps, head);
   for (int i = thread; i < hd; i += kHeadThreads) head[i] = scaled(head[i], r, w, i);
   __syncthreads();  // RoPE reads the partner's half
   const int half = hd / 2;
@@ -168,25 +182,25 @@ __global__ void quantise_kernel(Activation a, int n) {
   if (lane_id() == 0) a.scales[at / kQ8Block] = bits;
 }
 
-__global__ void add_norm_kernel(
+__global__ void __launch_bounds__(kRowThreads) add_norm_kernel(
     const float* x, const float* branch, const float* w, int n, float eps, float* h) {
   __shared__ float tile[kRowTile];
   const std::size_t at = at_row(static_cast<int>(blockIdx.x), n);
-  const float r = row_scale<kRowTile>(branch + at, n, eps, tile);
-  for (int i = static_cast<int>(threadIdx.x); i < n; i += kThreads) {
+  const float r = row_scale<kRowTile, kRowThreads>(branch + at, n, eps, tile);
+  for (int i = static_cast<int>(threadIdx.x); i < n; i += kRowThreads) {
     h[at + static_cast<std::size_t>(i)] =
         __fadd_rn(x[at + static_cast<std::size_t>(i)],
                   scaled(branch[at + static_cast<std::size_t>(i)], r, w, i));
   }
 }
 
-__global__ void ffn_in_kernel(FfnInStep s, bool dense_codes, bool expert_codes) {
+__global__ void __launch_bounds__(kRowThreads) ffn_in_kernel(FfnInStep s, bool dense_codes, bool expert_codes) {
   __shared__ float tile[kRowTile];
   const int t = static_cast<int>(blockIdx.x);
   const int n = s.hidden;
   const float* h = s.h + at_row(t, n);
-  const float r = row_scale<kRowTile>(h, n, s.eps, tile);
-  for (int i = static_cast<int>(threadIdx.x); i < n; i += kThreads) {
+  const float r = row_scale<kRowTile, kRowThreads>(h, n, s.eps, tile);
+  for (int i = static_cast<int>(threadIdx.x); i < n; i += kRowThreads) {
     const float x = h[i];
     put(s.dense, dense_codes, t, n, i, scaled(x, r, s.dense_norm, i));
     put(s.experts, expert_codes, t, n, i, scaled(x, r, s.expert_norm, i));
@@ -204,21 +218,21 @@ __global__ void geglu_kernel(Columns gate, Columns up, int n, Activation out, bo
   put(out, codes, t, n, i, __fmul_rn(device::gelu_fixed(g), u));
 }
 
-__global__ void ffn_out_kernel(FfnOutStep s) {
+__global__ void __launch_bounds__(kRowThreads) ffn_out_kernel(FfnOutStep s) {
   __shared__ float tile[kRowTile];
   const int n = s.hidden;
   const std::size_t at = at_row(static_cast<int>(blockIdx.x), n);
   float* dense = s.dense + at;
   const float* routed = s.routed + at;
-  const float rd = row_scale<kRowTile>(dense, n, s.eps, tile);
-  const float rr = row_scale<kRowTile>(routed, n, s.eps, tile);
-  for (int i = static_cast<int>(threadIdx.x); i < n; i += kThreads) {
+  const float rd = row_scale<kRowTile, kRowThreads>(dense, n, s.eps, tile);
+  const float rr = row_scale<kRowTile, kRowThreads>(routed, n, s.eps, tile);
+  for (int i = static_cast<int>(threadIdx.x); i < n; i += kRowThreads) {
     dense[i] =
         __fadd_rn(scaled(dense[i], rd, s.dense_norm, i), scaled(routed[i], rr, s.routed_norm, i));
   }
   // row_scale begins with a barrier: the sum is whole before it is read.
-  const float r = row_scale<kRowTile>(dense, n, s.eps, tile);
-  for (int i = static_cast<int>(threadIdx.x); i < n; i += kThreads) {
+  const float r = row_scale<kRowTile, kRowThreads>(dense, n, s.eps, tile);
+  for (int i = static_cast<int>(threadIdx.x); i < n; i += kRowThreads) {
     const std::size_t e = at + static_cast<std::size_t>(i);
     s.x[e] = __fmul_rn(__fadd_rn(s.h[e], scaled(dense[i], r, s.norm, i)), s.layer_scale);
   }
@@ -347,7 +361,7 @@ void norm(
     const float* x, const float* w, int tokens, int n, float eps, Activation out, Stream stream) {
   launch(norm_kernel,
          rows_grid(tokens),
-         dim3(kThreads),
+         dim3(kRowThreads),
          0,
          stream,
          x,
@@ -376,13 +390,13 @@ void add_norm(const float* x,
               float eps,
               float* h,
               Stream stream) {
-  launch(add_norm_kernel, rows_grid(tokens), dim3(kThreads), 0, stream, x, branch, w, n, eps, h);
+  launch(add_norm_kernel, rows_grid(tokens), dim3(kRowThreads), 0, stream, x, branch, w, n, eps, h);
 }
 
 void ffn_in(const FfnInStep& s, int tokens, Stream stream) {
   launch(ffn_in_kernel,
          rows_grid(tokens),
-         dim3(kThreads),
+         dim3(kRowThreads),
          0,
          stream,
          s,
@@ -404,7 +418,7 @@ void geglu_rows(Columns gate, Columns up, int tokens, int n, Activation out, Str
 }
 
 void ffn_out(const FfnOutStep& s, int tokens, Stream stream) {
-  launch(ffn_out_kernel, rows_grid(tokens), dim3(kThreads), 0, stream, s);
+  launch(ffn_out_kernel, rows_grid(tokens), dim3(kRowThreads), 0, stream, s);
 }
 
 void route_weights_rows(const float* logits,
