@@ -87,9 +87,12 @@ std::string printable(const std::string& key) {
   for (const char c : key.substr(0, 64)) out += c >= 0x20 && c < 0x7F ? c : '?';
   return out;
 }
+bool is_one_of(const std::string& key, std::initializer_list<const char*> known) {
+  return std::any_of(known.begin(), known.end(), [&](const char* k) { return key == k; });
+}
 void only(const json& v, const std::string& where, std::initializer_list<const char*> known) {
   for (const auto& [key, unused] : v.items()) {
-    if (std::none_of(known.begin(), known.end(), [&](const char* k) { return key == k; })) {
+    if (!is_one_of(key, known)) {
       const std::string name = (where.empty() ? "" : where + ".") + printable(key);
       refuse(TurnCode::kUnknownField, name, "no such field");
     }
@@ -510,7 +513,7 @@ void list_ignored(const json& body,
                   std::initializer_list<const char*> known,
                   std::vector<std::string>& ignored) {
   for (const auto& [key, unused] : body.items()) {
-    if (std::none_of(known.begin(), known.end(), [&](const char* k) { return key == k; })) {
+    if (!is_one_of(key, known)) {
       ignored.push_back(printable(key));
     }
   }

@@ -358,6 +358,21 @@ class Requests(WithDaemon):
         self.assertEqual(fresh.metrics()['assay_turns_total{outcome="aborted"}'], 2)
         self.assertEqual(fresh.stop()[0], 0)
 
+    def test_metrics_page_is_well_formed(self):
+        lines = self.d.get("/v1/metrics").body.decode().splitlines()
+        types = [l.split()[2] for l in lines if l.startswith("# TYPE")]
+        self.assertEqual(len(types), len(set(types)))
+        samples = [l.rsplit(" ", 1)[0] for l in lines if not l.startswith("#")]
+        self.assertEqual(len(samples), len(set(samples)))
+        family = None
+        for line in lines:
+            if line.startswith("# TYPE"):
+                family = line.split()[2]
+            elif not line.startswith("#"):
+                self.assertEqual(line.split("{")[0].split(" ")[0], family)
+        self.assertGreaterEqual(self.d.metrics()["assay_prefix_hits_total"], 0)
+        self.assertEqual(self.d.metrics()['assay_fake_turns_total{kind="more"}'], 0)
+
     def test_sessions_say_what_was_reused(self):
         first, second = (self.turn(tokens=["x"], session="s1", prompt_tokens=9) for _ in range(2))
         self.assertEqual((first[0][1]["reused_tokens"], first[-1][1]["prefix"]), (0, "cold:new_session"))
