@@ -611,6 +611,14 @@ class Stop(unittest.TestCase):
         finally:
             self.assertEqual(d.stop()[0], 0)
 
+    def test_a_log_that_nobody_reads_stops_nothing(self):
+        d = Daemon(PROGRAM)
+        for _ in range(700):  # a pipe holds 64 KiB, a turn's line has over 100 bytes
+            self.assertEqual(d.post("/v1/chat", script(stream=False, tokens=["x"])).status, 200)
+        code, log = d.stop()
+        self.assertEqual(code, 0)
+        self.assertGreater(len(log), 60_000)
+
     def test_connection_limit_waits(self):
         d = Daemon(PROGRAM, "--max-connections", "4")
         held = [d.connect() for _ in range(4)]
