@@ -459,6 +459,9 @@ class Http(WithDaemon):
         self.assertTrue(head.endswith(b"\r\n\r\n"))
         self.assertEqual(self.d.request("GET", "/v1/health", headers=("Origin: http://evil.example",)).status, 403)
         self.assertEqual(self.d.request("GET", "/v1/health", headers=("Origin: http://localhost",)).status, 200)
+        for host, status in ((b"evil.example:3000", 403), (b"127.0.0.1:3000", 200), (b"[::1]:3000", 200)):
+            self.assertEqual(self.statuses(b"GET /v1/health HTTP/1.1\r\nHost: %s\r\nOrigin: http://%s\r\nConnection: close\r\n\r\n" % (host, host)),
+                             [status])
         with self.d.connect() as s:
             s.sendall(request_bytes("POST", "/v1/abort", headers=("Expect: 100-continue", "Content-Length: 10")))
             self.assertTrue(s.recv(100).startswith(b"HTTP/1.1 100"))
