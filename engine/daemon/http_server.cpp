@@ -679,8 +679,4 @@ bool HttpServer::run() {
   return !s.service.broken();
 }
 
-void HttpServer::stop() {
-  asio::post(state_->io, [this] { state_->begin_stop(); });
-}
-
 }  // namespace assay
