@@ -47,6 +47,21 @@ class Compiler {
     fill(schema, path, b_.start(rule), b_.end(rule), depth);
     return rule;
   }
+  // A call's arguments: an object, whatever else the schema would allow.
+  int arguments(const json& schema) {
+    const json* type = member(schema, "type");
+    bool object_only =
+        schema.is_object() &&
+        (type == nullptr || (type->is_string() && lower(type->get<std::string>()) == "object"));
+    for (const char* key : {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"}) {
+      object_only = object_only && !schema.contains(key);
+    }
+    if (!object_only) refuse("", "a schema of type object is needed");
+    note_unknown(schema, "");
+    const int rule = b_.rule("arguments");
+    object(schema, "", b_.start(rule), b_.end(rule), 0);
+    return rule;
+  }
   std::vector<std::string> take_notes() { return std::move(notes_); }
 
  private:
@@ -58,11 +73,7 @@ class Compiler {
     notes_.push_back(where_ + path + ": " + why);
   }
 
-  void fill(const json& schema, const std::string& path, int from, int to, int depth) {
-    if (depth > kMaxSchemaDepth)
-      refuse(path, "nested deeper than " + std::to_string(kMaxSchemaDepth));
-    if (schema.is_boolean() && schema.get<bool>()) return b_.call(from, anything(), to);
-    if (!schema.is_object()) refuse(path, "a schema is an object or true");
+  void note_unknown(const json& schema, const std::string& path) {
     for (const auto& [key, ignored] : schema.items()) {
       static const std::set<std::string> kKnown{"type",
                                                 "properties",
@@ -96,6 +107,14 @@ class Compiler {
                                                 "strict"};
       if (!kKnown.contains(key)) note(path + "." + key, "not enforced");
     }
+  }
+
+  void fill(const json& schema, const std::string& path, int from, int to, int depth) {
+    if (depth > kMaxSchemaDepth)
+      refuse(path, "nested deeper than " + std::to_string(kMaxSchemaDepth));
+    if (schema.is_boolean() && schema.get<bool>()) return b_.call(from, anything(), to);
+    if (!schema.is_object()) refuse(path, "a schema is an object or true");
+    note_unknown(schema, path);
     if (const json* nullable = member(schema, "nullable");
         nullable != nullptr && *nullable == true) {
       b_.literal(from, "null", to);
@@ -625,7 +644,7 @@ SchemaGrammar tool_grammar(const json& tools, const ToolGrammarOptions& options)
     if (parameters == nullptr || parameters->is_null() || parameters->empty())
       parameters = &kNoParameters;
     Compiler compiler(Dialect::kToolCall, *parameters, where + ".parameters", false, b);
-    const int arguments = compiler.value(*parameters, "", 0);
+    const int arguments = compiler.arguments(*parameters);
     const int named = b.state();
     b.literal(begun, text, named);
     b.call(named, arguments, closing);

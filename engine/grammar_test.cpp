@@ -325,6 +325,19 @@ TEST(ToolGrammar, RefusesWhatACallCannotCarryAndNotesWhatItDoesNotEnforce) {
   EXPECT_NE(refused(R"([{"function":{"name":"a","parameters":{"properties":{"x:y":{}}}}}])", {})
                 .find("cannot carry"),
             std::string::npos);
+  for (const char* parameters : {R"({"type":"integer"})",
+                                 "true",
+                                 "[1]",
+                                 R"({"anyOf":[{"type":"object"}]})",
+                                 R"({"type":["object"]})"}) {
+    EXPECT_NE(
+        refused(("[{\"function\":{\"name\":\"a\",\"parameters\":" + std::string(parameters) + "}}]")
+                    .c_str(),
+                {})
+            .find("tools[0].function.parameters: a schema of type object"),
+        std::string::npos)
+        << parameters;
+  }
   const auto noted = tool_grammar(
       json::parse(
           R"([{"function":{"name":"a","parameters":{"properties":{"x":{"type":"string","pattern":"^a$"}}}}}])"),

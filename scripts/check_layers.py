@@ -38,7 +38,7 @@ LIBRARIES = [
     ("cuda", ["*.cu", "*.cuh", "kernels/base/cuda*"]),
     ("cublas", ["*.cu", "*.cuh", "kernels/base/cuda*"]),
     ("cupti", ["*.cu", "*.cuh", "kernels/base/cuda*", "bench/*"]),
-    ("spdlog/", ["kernels/base/log.*"]),
+    ("spdlog/", ["kernels/base/log.*", "engine/daemon/daemon_log.cpp"]),
     ("CLI/", ["kernels/base/program.*", "*_bench.cpp", "engine/main/*", "engine/fuzz/*", "parity/*", "bench/*", "replay/*", TESTS]),
     ("nlohmann/json_fwd", ["*"]),
     ("nlohmann/", ["kernels/base/record.cpp", "kernels/base/json*.cpp", "kernels/base/catalog.cpp",

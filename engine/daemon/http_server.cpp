@@ -44,6 +44,7 @@ constexpr std::size_t kReadAhead = 64 * 1024;  // pipelined bytes kept while an 
 constexpr std::size_t kLingerBytes = std::size_t{16} << 20;
 constexpr Milliseconds kLingerFor{1'000};
 constexpr Milliseconds kTick{250};
+constexpr Milliseconds kQuiet{15'000};
 constexpr Milliseconds kHung{4'000};  // after the grace: a device that never answers
 constexpr Milliseconds kAcceptPause{100};
 constexpr std::size_t kGather = 32;
@@ -360,6 +361,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     head += keep_alive_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
     if (!taken.stream && !head_only_) head += a.body;
     raw_write(std::move(head));
+    if (taken.stream && !eof_) probe_after(kQuiet);
     if (taken.stream && head_only_) {
       exchange_->leave();
       finished_ = true;
@@ -447,17 +449,25 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // The client closed its side. It may still read (half-close) or be gone; only writing tells, so something harmless is
   // written: an SSE comment, or before a document an interim response.
+  // On a quiet stream the same comment keeps whoever stands between from closing it.
   void probe() {
     if (state_ != State::kBusy || finished_) return;
     if (exchange_ && out_.empty()) {
       if (head_written_) {
         raw_write(":\n\n");
-      } else if (http_1_1_) {
+      } else if (eof_ && http_1_1_) {
         raw_write("HTTP/1.1 100 Continue\r\n\r\n");
       }
     }
-    probe_timer_.expires_after(probe_delay_);
+    if (!eof_) {
+      probe_after(kQuiet);
+      return;
+    }
+    probe_after(probe_delay_);
     probe_delay_ = std::min(probe_delay_ * 4, Milliseconds(1'000));
+  }
+  void probe_after(Milliseconds delay) {
+    probe_timer_.expires_after(delay);
     probe_timer_.async_wait([weak = weak_from_this()](ErrorCode error) {
       const auto self = weak.lock();
       if (!error && self) self->probe();
@@ -667,10 +677,6 @@ bool HttpServer::run() {
   s.tick();
   s.io.run();
   return !s.service.broken();
-}
-
-void HttpServer::stop() {
-  asio::post(state_->io, [this] { state_->begin_stop(); });
 }
 
 }  // namespace assay

@@ -33,8 +33,6 @@ class HttpServer {
   int port() const;
   // Serves until SIGTERM or SIGINT and until every turn has had its terminal frame. False: the engine failed.
   bool run();
-  // The same as SIGTERM; any thread.
-  void stop();
 
   struct State;  // of http_server.cpp
 

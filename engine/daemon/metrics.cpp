@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <vector>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -17,7 +18,6 @@ namespace {
 class Page {
  public:
   void family(std::string_view name, std::string_view type, std::string_view help) {
-    if (name == family_) return;
     family_ = name;
     fmt::format_to(std::back_inserter(text),
                    "# HELP assay_{} {}\n# TYPE assay_{} {}\n",
@@ -25,6 +25,9 @@ class Page {
                    help,
                    name,
                    type);
+  }
+  bool has(std::string_view name) const {
+    return text.find("# TYPE assay_" + std::string(name) + " ") != std::string::npos;
   }
   void sample(std::string_view labels, double value) {
     // A value that is no number would poison every sum a monitor makes of it.
@@ -162,9 +165,16 @@ std::string Metrics::text(const Gauges& g,
   for (const ArmedOp& a : armed) {
     page.sample("{" + Page::label("op", a.op) + "," + Page::label("variant", a.variant) + "}", 1.0);
   }
-  for (const BackendMetric& m : backend) {
-    page.family(m.name, m.counter ? "counter" : "gauge", m.help);
-    page.sample(m.label.empty() ? "" : "{" + Page::label(m.label, m.label_value) + "}", m.value);
+  // A family's samples stand together, and one name means one thing: where the backend counts what is counted here, ours stays.
+  std::map<std::string_view, std::vector<const BackendMetric*>> families;
+  for (const BackendMetric& m : backend) families[m.name].push_back(&m);
+  for (const auto& [name, samples] : families) {
+    if (page.has(name)) continue;
+    page.family(name, samples[0]->counter ? "counter" : "gauge", samples[0]->help);
+    for (const BackendMetric* m : samples) {
+      page.sample(m->label.empty() ? "" : "{" + Page::label(m->label, m->label_value) + "}",
+                  m->value);
+    }
   }
   const ProcessUse use = process_use();
   page.one("process_resident_bytes", "gauge", "Resident memory", use.resident_bytes);

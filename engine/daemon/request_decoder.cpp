@@ -87,9 +87,12 @@ std::string printable(const std::string& key) {
   for (const char c : key.substr(0, 64)) out += c >= 0x20 && c < 0x7F ? c : '?';
   return out;
 }
+bool is_one_of(const std::string& key, std::initializer_list<const char*> known) {
+  return std::any_of(known.begin(), known.end(), [&](const char* k) { return key == k; });
+}
 void only(const json& v, const std::string& where, std::initializer_list<const char*> known) {
   for (const auto& [key, unused] : v.items()) {
-    if (std::none_of(known.begin(), known.end(), [&](const char* k) { return key == k; })) {
+    if (!is_one_of(key, known)) {
       const std::string name = (where.empty() ? "" : where + ".") + printable(key);
       refuse(TurnCode::kUnknownField, name, "no such field");
     }
@@ -100,7 +103,8 @@ const json* find(const json& v, const char* key) {
   return it == v.end() ? nullptr : &*it;
 }
 
-std::string store_name(const json& v, const std::string& field) {
+// Of a session, a prefix or a function: may become a file's name.
+std::string plain_name(const json& v, const std::string& field) {
   const std::string& s = text(v, field);
   const auto fine = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
@@ -110,10 +114,6 @@ std::string store_name(const json& v, const std::string& field) {
     refuse(field, "1..64 letters, digits, '.', '_' or '-' are needed, not '.' first");
   }
   return s;
-}
-std::string function_name(const json& v, const std::string& field) {
-  std::string name = store_name(v, field);
-  return name;
 }
 
 std::vector<TokenId> token_ids(const json& v,
@@ -229,9 +229,9 @@ class TurnDecoder {
     if (key == "thinking") return thinking_ = boolean(v, key), true;
     if (key == "stream") return out_.stream = boolean(v, key), true;
     if (key == "session" && route_ != TurnRoute::kOneshot)
-      return request_.session = store_name(v, key), true;
+      return request_.session = plain_name(v, key), true;
     if (key == "prefix" && route_ != TurnRoute::kOneshot)
-      return request_.prefix = store_name(v, key), true;
+      return request_.prefix = plain_name(v, key), true;
     return openai() ? openai_field(key, v) : own_field(key, v);
   }
 
@@ -341,7 +341,7 @@ class TurnDecoder {
       }
       const json* name = find(*f, "name");
       if (name == nullptr) refuse(where + ".function.name", "is missing");
-      if (!tool_names_.insert(function_name(*name, where + ".function.name")).second) {
+      if (!tool_names_.insert(plain_name(*name, where + ".function.name")).second) {
         refuse(where + ".function.name", "is declared twice");
       }
       if (const json* d = find(*f, "description"); d != nullptr && !d->is_null()) {
@@ -375,7 +375,7 @@ class TurnDecoder {
     const json* name = find(object(*f, "tool_choice.function"), "name");
     if (name == nullptr) refuse("tool_choice.function.name", "is missing");
     request_.tool_choice = ToolChoice::kRequired;
-    request_.tool_name = function_name(*name, "tool_choice.function.name");
+    request_.tool_name = plain_name(*name, "tool_choice.function.name");
   }
 
   void set_grammar(GrammarKind kind, std::string rules, const std::string& field) {
@@ -510,7 +510,7 @@ void list_ignored(const json& body,
                   std::initializer_list<const char*> known,
                   std::vector<std::string>& ignored) {
   for (const auto& [key, unused] : body.items()) {
-    if (std::none_of(known.begin(), known.end(), [&](const char* k) { return key == k; })) {
+    if (!is_one_of(key, known)) {
       ignored.push_back(printable(key));
     }
   }

@@ -11,7 +11,10 @@ using assay::valid_utf8;
 
 namespace {
 
-const std::vector<std::string> kStops{"stop", "\n\n", "\xE2\x82\xAC\xE2\x82\xAC"};
+const std::vector<std::string>& stop_strings() {
+  static const std::vector<std::string> all{"stop", "\n\n", "\xE2\x82\xAC\xE2\x82\xAC"};
+  return all;
+}
 
 std::string assemble(std::string_view bytes,
                      std::size_t stride,
@@ -45,10 +48,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string plain = assemble(bytes, stride, {}, stopped);
   check(!stopped && plain == assemble(bytes, bytes.size() + 1, {}, stopped));
   if (valid_utf8(bytes)) check(plain == bytes);
-  const std::string text = assemble(bytes, stride, kStops, stopped);
+  const std::string text = assemble(bytes, stride, stop_strings(), stopped);
   check(plain.starts_with(text));
   std::size_t first = std::string::npos;
-  for (const std::string& s : kStops) first = std::min(first, plain.find(s));
+  for (const std::string& s : stop_strings()) first = std::min(first, plain.find(s));
   check(stopped == (first != std::string::npos));
   check(text == plain.substr(0, first));
   return 0;

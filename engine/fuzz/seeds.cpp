@@ -69,6 +69,9 @@ std::map<std::string, std::string> fuzz_seeds() {
       "\1{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"maxLength\":4},\"b\":{"
       "\"enum\":[1,\"x\"]},"
       "\"c\":{\"$ref\":\"#\"}},\"required\":[\"a\"]}";
+  // Was once a grammar for a call that cannot be read back.
+  out["grammar/no_object"] =
+      "\2[{\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"integer\"}}}]";
   out["grammar/tools"] =
       "\2[{\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"n\":{"
       "\"type\":\"integer\"},"

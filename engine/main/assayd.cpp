@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "engine/daemon/daemon_log.h"
 #include "engine/daemon/http_server.h"
 #include "engine/daemon/service.h"
 #include "engine/main/model_options.h"
@@ -108,6 +109,7 @@ Options parse(int argc, char** argv) {
 
 int run(int argc, char** argv) {
   const Options o = parse(argc, argv);
+  use_dropping_log();
   const auto model = open_model(o.model);
   ModelBackend backend(
       *model,

@@ -358,6 +358,21 @@ class Requests(WithDaemon):
         self.assertEqual(fresh.metrics()['assay_turns_total{outcome="aborted"}'], 2)
         self.assertEqual(fresh.stop()[0], 0)
 
+    def test_metrics_page_is_well_formed(self):
+        lines = self.d.get("/v1/metrics").body.decode().splitlines()
+        types = [l.split()[2] for l in lines if l.startswith("# TYPE")]
+        self.assertEqual(len(types), len(set(types)))
+        samples = [l.rsplit(" ", 1)[0] for l in lines if not l.startswith("#")]
+        self.assertEqual(len(samples), len(set(samples)))
+        family = None
+        for line in lines:
+            if line.startswith("# TYPE"):
+                family = line.split()[2]
+            elif not line.startswith("#"):
+                self.assertEqual(line.split("{")[0].split(" ")[0], family)
+        self.assertGreaterEqual(self.d.metrics()["assay_prefix_hits_total"], 0)
+        self.assertEqual(self.d.metrics()['assay_fake_turns_total{kind="more"}'], 0)
+
     def test_sessions_say_what_was_reused(self):
         first, second = (self.turn(tokens=["x"], session="s1", prompt_tokens=9) for _ in range(2))
         self.assertEqual((first[0][1]["reused_tokens"], first[-1][1]["prefix"]), (0, "cold:new_session"))
@@ -444,6 +459,9 @@ class Http(WithDaemon):
         self.assertTrue(head.endswith(b"\r\n\r\n"))
         self.assertEqual(self.d.request("GET", "/v1/health", headers=("Origin: http://evil.example",)).status, 403)
         self.assertEqual(self.d.request("GET", "/v1/health", headers=("Origin: http://localhost",)).status, 200)
+        for host, status in ((b"evil.example:3000", 403), (b"127.0.0.1:3000", 200), (b"[::1]:3000", 200)):
+            self.assertEqual(self.statuses(b"GET /v1/health HTTP/1.1\r\nHost: %s\r\nOrigin: http://%s\r\nConnection: close\r\n\r\n" % (host, host)),
+                             [status])
         with self.d.connect() as s:
             s.sendall(request_bytes("POST", "/v1/abort", headers=("Expect: 100-continue", "Content-Length: 10")))
             self.assertTrue(s.recv(100).startswith(b"HTTP/1.1 100"))
@@ -595,6 +613,14 @@ class Stop(unittest.TestCase):
             self.assertGreater(d.metrics()["assay_accept_pauses_total"], 0)
         finally:
             self.assertEqual(d.stop()[0], 0)
+
+    def test_a_log_that_nobody_reads_stops_nothing(self):
+        d = Daemon(PROGRAM)
+        for _ in range(700):  # a pipe holds 64 KiB, a turn's line has over 100 bytes
+            self.assertEqual(d.post("/v1/chat", script(stream=False, tokens=["x"])).status, 200)
+        code, log = d.stop()
+        self.assertEqual(code, 0)
+        self.assertGreater(len(log), 60_000)
 
     def test_connection_limit_waits(self):
         d = Daemon(PROGRAM, "--max-connections", "4")

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "engine/daemon/daemon_log.h"
 #include "engine/daemon/fake/fake_backend.h"
 #include "engine/daemon/http_server.h"
 #include "engine/daemon/service.h"
@@ -48,6 +49,7 @@ int run(int argc, char** argv) {
                           .write_stall = ms("--write-stall-ms"),
                           .grace = ms("--grace-ms")};
 
+  use_dropping_log();
   FakeBackend backend(context);
   Service service(backend, service_settings);
   HttpServer server(service, http, !service_settings.api_key.empty());
