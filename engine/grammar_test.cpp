@@ -159,18 +159,18 @@ TEST(GrammarMask, AgreesWithTryingEveryToken) {
       }());
       ASSERT_TRUE(id && m.accept(*id)) << text;
     }
-    for (const int remaining : {1 << 20, 40, 12, 3}) {
-      const TokenMask mask = m.mask(remaining);
-      for (TokenId id = 0; id < tokenizer().vocab_size(); ++id) {
-        if (tokenizer().is_stop(id)) continue;
-        GrammarMatcher fresh = matcher(g);
-        if (remaining != 1 << 20) continue;  // once is enough for the slow way
-        for (const TokenId before : tokenizer().encode(text, false, SpecialMode::kNone)) {
-          ASSERT_TRUE(fresh.accept(before));
-        }
-        ASSERT_EQ(fresh.accept(id), mask.allows(id))
-            << text << " then " << tokenizer().token_text(id);
-      }
+    const TokenMask all = m.mask(1 << 20);
+    const TokenMask tight = m.mask(m.distance() + 1);
+    const auto before = tokenizer().encode(text, false, SpecialMode::kNone);
+    for (TokenId id = 0; id < tokenizer().vocab_size(); ++id) {
+      if (tokenizer().is_stop(id)) continue;
+      GrammarMatcher fresh = matcher(g);
+      for (const TokenId b : before) ASSERT_TRUE(fresh.accept(b));
+      const bool taken = fresh.accept(id);
+      ASSERT_EQ(taken, all.allows(id)) << text << " then " << tokenizer().token_text(id);
+      // With a budget: only what can still be finished in it.
+      ASSERT_EQ(taken && fresh.distance() <= m.distance(), tight.allows(id))
+          << text << " then " << tokenizer().token_text(id);
     }
   }
 }
