@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kThreads) tiled_kernel(device::AttendCall<T> c
       static_cast<std::size_t>(kv_head) * static_cast<std::size_t>(c.head_dim);
   const int begin = c.oldest(first / group);
   const int end = c.position(last / group) + 1;
-  // Zeros past the end: their weights are 0, and 0 * garbage may be NaN.
+  // Zeros past the end, where no row looks.
   const auto fetch = [&](int j0, bool values) {
     const int pairs = c.head_dim / 2;
     for (int n = i; n < kKeys * pairs; n += kThreads) {
@@ -105,13 +105,16 @@ __global__ void __launch_bounds__(kThreads) tiled_kernel(device::AttendCall<T> c
     float added = 0.0F;
     for (int n = 0; n < kKeys; ++n) added = __fadd_rn(added, weight[row * (kKeys + 1) + n]);
     sum = __fmaf_rn(sum, rescale, added);
+    // Only what the row sees: a NaN or an infinite value of another key must not reach it, not even by a weight of 0.
+    const int from = oldest > j0 ? oldest - j0 : 0;
+    const int to = newest + 1 - j0 < kKeys ? newest + 1 - j0 : kKeys;
 #pragma unroll
     for (int m = 0; m < kMost; ++m) {
       const int d = 4 * (lane + kLanes * m);
       if (d >= c.head_dim) break;
 #pragma unroll
       for (int w = 0; w < 4; ++w) acc[m][w] = __fmul_rn(acc[m][w], rescale);
-      for (int n = 0; n < kKeys; ++n) {
+      for (int n = from; n < to; ++n) {
         const float e = weight[row * (kKeys + 1) + n];
         const float4 v = *reinterpret_cast<const float4*>(kv + n * stride + d);
         acc[m][0] = __fmaf_rn(e, v.x, acc[m][0]);

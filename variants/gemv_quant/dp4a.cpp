@@ -4,8 +4,8 @@ namespace assay {
 namespace {
 
 Why ineligible(const GemvQuant::Shape& s, const DeviceInfo&) {
-  if (s.numerics == Numerics::kExact) return "multiplies int8 activations: the exact lane has none";
-  return has_codes(s.type) ? nullptr : "the weights have no integer codes";
+  return s.numerics == Numerics::kExact ? "multiplies int8 activations: the exact lane has none"
+                                        : nullptr;
 }
 
 }  // namespace

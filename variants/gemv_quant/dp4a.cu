@@ -6,7 +6,9 @@
 // for; the two-byte loads that an 18-byte block allows would not get there. A lane takes a block of every 32; activations
 // are read through L1 and serve all rows of the warp. No scratch. Shared memory: 2 stages * kRows pieces a warp, 28 KB a
 // block for Q4_0, 53 KB for Q8_0. Bound: the weights' bytes.
-// Preconditions: the fast lane, weights with codes.
+// Weights without codes have no int8 product: float_kernel multiplies them as they lie, a warp a row, 16 bytes a lane at a
+// time where rows of floats are so aligned (the router's are).
+// Preconditions: the fast lane.
 #include "kernels/base/staged_rows.cuh"
 #include "kernels/base/warp_dot.cuh"
 #include "kernels/gemv_quant/op.h"
@@ -113,6 +115,42 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   }
 }
 
+constexpr int kFloatWarps = 4;
+
+template <BlockType T>
+__global__ void __launch_bounds__(kFloatWarps* kWarp)
+    float_kernel(GemvQuant::Shape s, GemvQuant::Args a) {
+  const int r = static_cast<int>(blockIdx.x) * kFloatWarps + warp_id();
+  if (r >= s.rows) return;
+  const std::byte* row = a.w.data + static_cast<std::size_t>(r) * a.w.row_bytes;
+  const auto cols = static_cast<std::size_t>(s.cols);
+  const auto aligned = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
+  for (int t = 0; t < s.tokens; ++t) {
+    const float* x = a.x + static_cast<std::size_t>(t) * cols;
+    float sum = 0.0F;
+    if (T == BlockType::kF32 && s.cols % 4 == 0 && aligned(row) && aligned(x)) {
+      const auto* w4 = reinterpret_cast<const float4*>(row);
+      const auto* x4 = reinterpret_cast<const float4*>(x);
+#pragma unroll 4
+      for (int c = lane_id(); c < s.cols / 4; c += kWarp) {
+        const float4 w = w4[c];
+        const float4 v = x4[c];
+        sum = __fmaf_rn(w.x, v.x, sum);
+        sum = __fmaf_rn(w.y, v.y, sum);
+        sum = __fmaf_rn(w.z, v.z, sum);
+        sum = __fmaf_rn(w.w, v.w, sum);
+      }
+      sum = warp_sum(sum);
+    } else {
+      sum = device::dot_exact_warp<T>(row, x, s.cols);
+    }
+    if (lane_id() == 0) {
+      a.y[static_cast<std::size_t>(t) * static_cast<std::size_t>(s.rows) +
+          static_cast<std::size_t>(r)] = device::canonical_nan(sum);
+    }
+  }
+}
+
 template <BlockType T, int TOKENS>
 void run(const GemvQuant::Shape& s, const GemvQuant::Args& a, Stream stream) {
   constexpr int kPerBlock = device::Format<T>::kElements / kQ8Block;
@@ -135,8 +173,16 @@ void run(const GemvQuant::Shape& s, const GemvQuant::Args& a, Stream stream) {
 }  // namespace
 
 void launch_dp4a(const GemvQuant::Shape& s, const GemvQuant::Args& a, Workspace, Stream stream) {
-  device::for_coded_format(s.type, [&]<BlockType T>() {
-    if (s.tokens == 1) {
+  device::for_format(s.type, [&]<BlockType T>() {
+    if constexpr (T == BlockType::kF32 || T == BlockType::kF16 || T == BlockType::kBF16) {
+      launch(float_kernel<T>,
+             dim3(blocks_for(static_cast<std::size_t>(s.rows), kFloatWarps)),
+             dim3(kFloatWarps * kWarp),
+             0,
+             stream,
+             s,
+             a);
+    } else if (s.tokens == 1) {
       run<T, 1>(s, a, stream);
     } else {
       run<T, 8>(s, a, stream);
