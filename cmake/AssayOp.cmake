@@ -173,7 +173,7 @@ function(assay_parity_programs)
 endfunction()
 
 # assay_area(<name> [LIBS ..]): the folder's *.cpp (without tests and main.cpp) as library assay_<name>, and one test
-# executable per *_test.cpp; those of *_gpu_test.cpp are labelled gpu.
+# executable per *_test.cpp; those of *_gpu_test.cpp need a card or its stand-in.
 function(assay_area name)
   cmake_parse_arguments(A "" "" "LIBS" ${ARGN})
   file(GLOB src CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
@@ -189,10 +189,10 @@ function(assay_area name)
   endif()
   foreach(t IN LISTS tests)
     get_filename_component(stem "${t}" NAME_WE)
-    set(label host)
-    if(stem MATCHES "_gpu_test$")
-      set(label gpu)
+    if(NOT stem MATCHES "_gpu_test$")
+      assay_test(${name}_${stem} SOURCES "${t}" LIBS assay_${name})
+    elseif(ASSAY_CUDA OR ASSAY_SIMT)
+      assay_test(${name}_${stem} SOURCES "${t}" LIBS assay_${name} LABEL gpu TIMEOUT 900)
     endif()
-    assay_test(${name}_${stem} SOURCES "${t}" LIBS assay_${name} LABEL ${label})
   endforeach()
 endfunction()

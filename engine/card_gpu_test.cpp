@@ -24,7 +24,7 @@ ModelSettings settings(Numerics numerics, const Choices& choices) {
     s.selection.choices[op] = {parity ? text.substr(7) : text, parity, "switch"};
   }
   // One launch is thousands of fibers there: few tokens at a time keep a test short.
-  if (gpu::simulated()) s.chunk = 8;
+  if (gpu::simulated()) s.chunk = 64;
   return s;
 }
 // Everything of a token on the card, with stock's arithmetic.
@@ -247,7 +247,7 @@ TEST_F(GoldenCard, FastLaneWithVariantsArmedIsWithinQuantisation) {
                                            {"experts_decode", "grouped_dp4a"},
                                            {"experts_prefill", "grouped"},
                                            {"attention_decode", "split_kv"},
-                                           {"attention_prefill", "coalesced"}}) {
+                                           {"attention_prefill", "mma_tiles"}}) {
     if (find_op(op).find(variant) >= 0) armed[op] = variant;
   }
   Model exact(kShippedModel, settings(Numerics::kExact, {}));

@@ -85,6 +85,8 @@ Model::Model(const std::string& path, const ModelSettings& settings)
   const WeightLayouts layouts = ops_->layouts();
   plan(Weights::planned(file, config_, layouts, *space_));
   weights_ = std::make_unique<Weights>(file, config_, layouts, *space_);
+  const std::string why = space_->on_card() ? ops_->why_no_graph() : "";
+  if (!why.empty()) ASSAY_LOG(info, "decode runs op by op, not as one graph: {}", why);
 }
 
 Model::~Model() = default;
@@ -225,9 +227,6 @@ struct Session::State {
     if (!fast) out.in.codes = nullptr;
     if (space.on_card()) {
       why_no_graph = ops.why_no_graph();
-      if (!why_no_graph.empty()) {
-        ASSAY_LOG(info, "decode runs op by op, not as one graph: {}", why_no_graph);
-      }
       // All at once and now: a call must not allocate, and a graph keeps the address.
       scratch = space.allocate(m.plan().scratch, "the ops' scratch");
       landing = gpu::Buffer(z(rows_at_once) * z(config.vocab) * sizeof(float), gpu::Place::kPinned);
@@ -763,11 +762,12 @@ struct Session::State {
       all = all.subspan(n);
     }
     steps.argmax(out.logits, config.vocab, out.scratch, out.best, stream);
-    std::int32_t best = -1;
-    space.get(&best, out.best, sizeof(best));
+    std::int32_t chosen = -1;
+    auto* best = space.on_card() ? reinterpret_cast<std::int32_t*>(landing.data()) : &chosen;
+    space.get(best, out.best, sizeof(*best));
     // Names what is wrong with the logits.
-    if (best < 0) return greedy_token({logits_on_host(1), z(config.vocab)});
-    return best;
+    if (*best < 0) return greedy_token({logits_on_host(1), z(config.vocab)});
+    return *best;
   }
 };
 

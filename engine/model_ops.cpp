@@ -60,7 +60,7 @@ Model::Ops::Ops(const ModelSettings& s, const DeviceInfo& d)
   need(gemv);
   need(gemm);
   with_few_experts(need);
-  if (d.backend == Backend::kHost) need(experts_prefill);
+  need(experts_prefill);
   need(attention_prefill);
   need(attention_decode);
   need(router);
