@@ -184,7 +184,8 @@ class Streams(WithDaemon):
         started = time.monotonic()
         self.assert_serves()
         self.assertLess(time.monotonic() - started, 3.0 * SLACK)  # one second of patience, once
-        self.assertLess(resident() - before, SLACK * 8 << 20)
+        if SLACK == 1:  # a sanitizer keeps freed memory
+            self.assertLess(resident() - before, 8 << 20)
         s.close()
 
     def test_cancel_never_changes_another_turn(self):
