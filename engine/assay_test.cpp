@@ -72,7 +72,7 @@ TEST(CInterface, GivesTheEnginesReply) {
 
 TEST(CInterface, TheExampleInCPrintsIt) {
   const std::string command =
-      std::string(ASSAY_EXAMPLE) + " " + kShippedModel + " 'SQLite: VACUUM' 20 2>/dev/null";
+      std::string(ASSAY_EXAMPLE " ") + kShippedModel + " 'SQLite: VACUUM' 20 2>/dev/null";
   std::FILE* pipe = ::popen(command.c_str(), "r");
   ASSERT_NE(pipe, nullptr);
   std::string text;

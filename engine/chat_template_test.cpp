@@ -300,7 +300,7 @@ TEST(ChatTemplate, RefusesWhatTheFormatCannotCarryAndNamesIt) {
 
 const Tokenizer& shipped() {
   static const Tokenizer t = Tokenizer::load(
-      GgufFile::open(std::string(ASSAY_SOURCE_DIR) + "/engine/models/tiny-gemma4-moe-q4_0.gguf"));
+      GgufFile::open(std::string(ASSAY_SOURCE_DIR "/engine/models/tiny-gemma4-moe-q4_0.gguf")));
   return t;
 }
 

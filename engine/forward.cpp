@@ -507,12 +507,8 @@ struct Session::State {
 
   void embed() {
     const int d = config.hidden;
-    steps.embed(weights.embedding(),
-                b.token_ids,
-                tokens,
-                std::sqrt(static_cast<float>(d)),
-                b.x,
-                stream);
+    steps.embed(
+        weights.embedding(), b.token_ids, tokens, std::sqrt(static_cast<float>(d)), b.x, stream);
     for (int t = 0; hooks.frame && t < tokens; ++t) {
       if (const float* frame = hooks.frame(position + t))
         space.put(b.x + z(t) * z(d), frame, z(d) * sizeof(float));

@@ -17,11 +17,8 @@ class KvCache {
  public:
   // context: rows of a global layer, >= 1. A local layer keeps `slack` rows more than its window sees, so that a sequence
   // can be cut back by as many tokens. The rows lie in `space`, which outlives the cache.
-  KvCache(const ModelConfig& config,
-          KvType type,
-          int context,
-          const MemorySpace& space,
-          int slack = 0);
+  KvCache(
+      const ModelConfig& config, KvType type, int context, const MemorySpace& space, int slack = 0);
 
   struct Layer {
     int slots = 1;           // rows; position j lies in row j % slots
@@ -84,11 +81,8 @@ class KvCache {
 // A sequence: its rows and how far they go. Sessions of one model may take turns with it (Session::exchange).
 class Sequence {
  public:
-  Sequence(const ModelConfig& config,
-           KvType type,
-           int context,
-           const MemorySpace& space,
-           int slack = 0)
+  Sequence(
+      const ModelConfig& config, KvType type, int context, const MemorySpace& space, int slack = 0)
       : cache(config, type, context, space, slack) {}
 
   KvCache cache;

@@ -80,7 +80,7 @@ TEST(MakeModel, TheTinyPresetHasTheShippedModelsGeometry) {
   const Made made({.preset = "tiny"});
   const ModelConfig a = read_config(GgufFile::open(made.path));
   const ModelConfig b = read_config(
-      GgufFile::open(std::string(ASSAY_SOURCE_DIR) + "/engine/models/tiny-gemma4-moe-q4_0.gguf"));
+      GgufFile::open(std::string(ASSAY_SOURCE_DIR "/engine/models/tiny-gemma4-moe-q4_0.gguf")));
   EXPECT_EQ(std::tie(a.layers,
                      a.hidden,
                      a.vocab,

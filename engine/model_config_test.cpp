@@ -189,7 +189,7 @@ void refused(const Model& model, const std::string& name) {
 
 TEST(ModelConfig, ReadsTheShippedModel) {
   const GgufFile file =
-      GgufFile::open(std::string(ASSAY_SOURCE_DIR) + "/engine/models/tiny-gemma4-moe-q4_0.gguf");
+      GgufFile::open(std::string(ASSAY_SOURCE_DIR "/engine/models/tiny-gemma4-moe-q4_0.gguf"));
   const ModelConfig c = read_config(file);
   EXPECT_EQ(c.layers, 12);
   EXPECT_EQ(c.hidden, 256);

@@ -10,7 +10,7 @@
 namespace assay::replay {
 namespace {
 
-const std::string kCut = std::string(ASSAY_SOURCE_DIR) + "/traces/testdata/tiny-docs-cut.mrt";
+const std::string kCut = std::string(ASSAY_SOURCE_DIR "/traces/testdata/tiny-docs-cut.mrt");
 
 struct Golden {
   const char* policy;
@@ -83,7 +83,7 @@ TEST(Golden, WhatIsKnownOfRealRoutingHoldsOnTheCut) {
 }
 
 TEST(Golden, TheShippedCaptureIsWholeAndItsPoliciesRank) {
-  const std::string path = std::string(ASSAY_SOURCE_DIR) + "/traces/tiny-capture.mrt";
+  const std::string path = std::string(ASSAY_SOURCE_DIR "/traces/tiny-capture.mrt");
   TraceReader reader(path);
   reader.verify_crc();
   EXPECT_TRUE(reader.info().sealed);
@@ -102,7 +102,7 @@ TEST(Golden, TheShippedCaptureIsWholeAndItsPoliciesRank) {
 }
 
 TEST(Golden, DigitsOnTheWholeTrace) {
-  const std::string path = std::string(ASSAY_SOURCE_DIR) + "/../shared/traces/tiny-gemma4-docs.mrt";
+  const std::string path = std::string(ASSAY_SOURCE_DIR "/../shared/traces/tiny-gemma4-docs.mrt");
   if (!std::ifstream(path)) GTEST_SKIP() << path << " is not here";
   Sequence s({path}, {.max_steps = 20000});
   struct Row {

@@ -16,7 +16,7 @@
 namespace assay::replay {
 namespace {
 
-const std::string kCapture = std::string(ASSAY_SOURCE_DIR) + "/traces/tiny-capture.mrt";
+const std::string kCapture = std::string(ASSAY_SOURCE_DIR "/traces/tiny-capture.mrt");
 const SearchOptions kSmall{.slots = {192, 384}, .candidates = 24, .screen_steps = 300, .seed = 3};
 
 // The rules of the policy `successor` as the name that the search gives them.
@@ -105,7 +105,7 @@ TEST(Search, RefusesWhatItCannotSearch) {
 // Whatever lies in results/ must hold together, and the newest record on the longest trace is the policy `successor`.
 TEST(Search, StoredRecordsFitTheirSchemaAndNameTheShippedPolicy) {
   int seen = 0;
-  for (const auto& path : record_files(std::string(ASSAY_SOURCE_DIR) + "/results")) {
+  for (const auto& path : record_files(std::string(ASSAY_SOURCE_DIR "/results"))) {
     for (const auto& r :
          read_records(path)) {  // throws for a record that its schema or its hash refuses
       if (r.at("schema") != "assay-search") continue;

@@ -15,7 +15,7 @@
 namespace assay {
 namespace {
 
-const std::string kData = std::string(ASSAY_SOURCE_DIR) + "/traces/testdata/";
+const std::string kData = std::string(ASSAY_SOURCE_DIR "/traces/testdata/");
 
 std::string slurp(const std::string& path) {
   std::ifstream f(path, std::ios::binary);
@@ -211,7 +211,7 @@ TEST_F(Csv, RefusesBadRowsNamingThem) {
 
 TEST_F(Csv, TheFileOfAPublishedCaptureIsRead) {
   const std::string path =
-      std::string(ASSAY_SOURCE_DIR) + "/../shared/traces/public/gemma-4-26b-a4b.route.csv";
+      std::string(ASSAY_SOURCE_DIR "/../shared/traces/public/gemma-4-26b-a4b.route.csv");
   if (!std::ifstream(path)) GTEST_SKIP() << path << " is not here";
   csv_to_mrt(path, at("t.mrt"));
   TraceReader r(at("t.mrt"));

@@ -16,8 +16,7 @@
 
 namespace {
 
-const std::string kModel =
-    std::string(ASSAY_SOURCE_DIR) + "/engine/models/tiny-gemma4-moe-q4_0.gguf";
+const std::string kModel = std::string(ASSAY_SOURCE_DIR "/engine/models/tiny-gemma4-moe-q4_0.gguf");
 
 struct Outcome {
   int code = -1;

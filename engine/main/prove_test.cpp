@@ -24,8 +24,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-const std::string kModel =
-    std::string(ASSAY_SOURCE_DIR) + "/engine/models/tiny-gemma4-moe-q4_0.gguf";
+const std::string kModel = std::string(ASSAY_SOURCE_DIR "/engine/models/tiny-gemma4-moe-q4_0.gguf");
 const std::string kGenerate =
     "generate --model " + kModel + " --ids 2,5,7 --n 4 --greedy --json - ";
 // A short campaign: one variant of one op confirmed, two blocks a start, a bar that noise cannot hide.
@@ -333,7 +332,7 @@ TEST_F(Prove, CatalogNamesAStaleProofAndWhatMoved) {
 
 // Every record in the tree: schema, seal, analysis and verdict from the samples, sets against their records.
 TEST_F(Prove, StoredResultsAreWhatTheyClaim) {
-  const std::string results = std::string(ASSAY_SOURCE_DIR) + "/results";
+  const std::string results = std::string(ASSAY_SOURCE_DIR "/results");
   std::string folders;
   for (const auto& entry : fs::directory_iterator(results)) {
     const std::string name = entry.path().filename().string();

@@ -112,8 +112,8 @@ __global__ void angles_kernel(
   sine[at] = static_cast<float>(sin(theta));
 }
 
-__global__ void __launch_bounds__(kRowThreads) norm_kernel(
-    const float* x, const float* w, int n, float eps, Activation out, bool codes) {
+__global__ void __launch_bounds__(kRowThreads)
+    norm_kernel(const float* x, const float* w, int n, float eps, Activation out, bool codes) {
   __shared__ float tile[kRowTile];
   const int t = static_cast<int>(blockIdx.x);
   const float* row = x + at_row(t, n);
@@ -194,7 +194,8 @@ __global__ void __launch_bounds__(kRowThreads) add_norm_kernel(
   }
 }
 
-__global__ void __launch_bounds__(kRowThreads) ffn_in_kernel(FfnInStep s, bool dense_codes, bool expert_codes) {
+__global__ void __launch_bounds__(kRowThreads)
+    ffn_in_kernel(FfnInStep s, bool dense_codes, bool expert_codes) {
   __shared__ float tile[kRowTile];
   const int t = static_cast<int>(blockIdx.x);
   const int n = s.hidden;
