@@ -526,6 +526,8 @@ ParityResult run_parity(const OpInfo& op,
       result.variants.push_back({v, {}, {}});
     }
   }
+  if (chosen.empty() && options.variant.empty())
+    throw HardwareError(op.name + " has nothing that runs on " + to_string(options.device.backend));
   if (chosen.empty()) {
     std::string names;
     for (const auto& v : op.variants) names += (names.empty() ? "" : ", ") + v.name;

@@ -401,7 +401,7 @@ class TurnDecoder {
   void response_format(const json& v) {
     const json* type = find(object(v, "response_format"), "type");
     if (type == nullptr) refuse("response_format.type", "is missing");
-    const std::string& kind = text(*type, "response_format.type");
+    const std::string kind = text(*type, "response_format.type");
     if (kind == "text") return;
     if (kind == "json_object") return set_grammar(GrammarKind::kJson, "{}", "response_format");
     if (kind != "json_schema")
