@@ -75,6 +75,10 @@ def other_row(record):
         what = f"nightly, {record['sanitizers']} sanitizers"
         bad = [s["name"] for s in record["steps"] if s["exit"] != 0]
         found = "; ".join(s["said"] for s in record["steps"]) if not bad else "found something: " + ", ".join(bad)
+    elif schema == "assay-gpu-check":
+        bad = [s["name"] for s in record["steps"] if s["exit"] != 0]
+        what = "`scripts/gpu_check`"
+        found = f"{len(record['steps'])} steps" + (f", not good: {', '.join(bad)}" if bad else ", all good")
     elif schema == "assay-calibration":
         what, found = "the harness on a device of known effects", f"{len(record['cells'])} cells" if "cells" in record else "table"
     else:
