@@ -8,7 +8,7 @@ target_link_libraries(assay_ops PUBLIC assay_base)
 set_property(GLOBAL PROPERTY ASSAY_OP_NAMES "")
 
 # Under a sanitizer a test's own code is built plain: what it tests stays checked in full, and the build takes half the time.
-set(ASSAY_TEST_OPTIONS -O1)
+set(ASSAY_TEST_OPTIONS "")
 if(ASSAY_SANITIZE)
   set(ASSAY_TEST_OPTIONS -O0 -fno-sanitize=undefined)
 endif()
