@@ -102,13 +102,30 @@ void KvCache::commit(int index, int first, int tokens, KvRows keys, KvRows value
   }
 }
 
+namespace {
+// The oldest position whose row the token at `position` needs in a layer; window 0: a global layer.
+int oldest_saved(int window, int position) {
+  return window > 0 ? std::max(0, position - (window - 1)) : 0;
+}
+}  // namespace
+
+std::size_t KvCache::saved_bytes(const ModelConfig& config, KvType type, int position, Part part) {
+  std::size_t bytes = 0;
+  for (const auto& layer : config.layer) {
+    if (part == Part::kLocal && layer.window == 0) continue;
+    bytes += 2 * static_cast<std::size_t>(position - oldest_saved(layer.window, position)) *
+             static_cast<std::size_t>(layer.kv_width()) * kv_bytes(type);
+  }
+  return bytes;
+}
+
 // run(first byte, bytes) for every stretch of memory that save and load move, in their order.
 template <class F>
 void KvCache::each_saved(int position, Part part, F&& run) const {
   for (int i = 0; i < static_cast<int>(layers_.size()); ++i) {
     const Layer& l = layer(i);
     if (part == Part::kLocal && l.window == 0) continue;
-    const int first = l.window > 0 ? std::max(0, position - (l.window - 1)) : 0;
+    const int first = oldest_saved(l.window, position);
     const std::size_t row = static_cast<std::size_t>(width(i)) * kv_bytes(type_);
     for (const bool value : {false, true}) {
       const auto& at = offsets_[static_cast<std::size_t>(i)];
@@ -166,7 +183,7 @@ bool Sequence::can_cut(int at) const {
   if (at == 0) return true;  // nothing before it
   for (int i = 0; i < static_cast<int>(cache.offsets().size()); ++i) {
     const int window = cache.layer(i).window;
-    if (window > 0 && std::max(0, at - (window - 1)) < local_from) return false;
+    if (window > 0 && oldest_saved(window, at) < local_from) return false;
   }
   return true;
 }
@@ -195,7 +212,7 @@ void Sequence::restored(int at) {
   local_from = 0;
   for (int i = 0; i < static_cast<int>(cache.offsets().size()); ++i) {
     const int window = cache.layer(i).window;
-    if (window > 0) local_from = std::max(local_from, at - (window - 1));
+    if (window > 0) local_from = std::max(local_from, oldest_saved(window, at));
   }
 }
 std::vector<std::byte> Sequence::rows() const {

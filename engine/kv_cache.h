@@ -56,6 +56,8 @@ class KvCache {
   // what a snapshot holds. The same bytes whatever the slack.
   enum class Part { kLocal, kAll };
   std::size_t saved_bytes(int position, Part part) const;
+  // The same of any cache of the model, without one.
+  static std::size_t saved_bytes(const ModelConfig& config, KvType type, int position, Part part);
   void save(int position, Part part, std::byte* to) const;
   void load(int position, Part part, const std::byte* from);
 

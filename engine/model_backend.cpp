@@ -90,10 +90,7 @@ ChosenLogprob logprob_of(const Tokenizer& tokenizer,
                          std::span<const float> logits,
                          TokenId chosen,
                          int alternatives) {
-  const double top = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
-  double sum = 0.0;
-  for (const float l : logits) sum += std::exp(static_cast<double>(l) - top);
-  const double base = top + std::log(sum);
+  const double base = log_sum_exp(logits);
   const auto entry = [&](TokenId id) {
     return TokenLogprob{
         id, tokenizer.token_bytes(id, true), static_cast<double>(logits[z(id)]) - base};

@@ -1,19 +1,16 @@
 #include "engine/perplexity.h"
 
 #include <algorithm>
-#include <cmath>
 #include <span>
+
+#include "engine/sampler.h"
 
 namespace assay {
 namespace {
 
 // -log softmax(logits)[id]
 double loss_of(std::span<const float> logits, TokenId id) {
-  double top = logits[0];
-  for (const float l : logits) top = std::max(top, static_cast<double>(l));
-  double sum = 0.0;
-  for (const float l : logits) sum += std::exp(static_cast<double>(l) - top);
-  return top + std::log(sum) - static_cast<double>(logits[static_cast<std::size_t>(id)]);
+  return log_sum_exp(logits) - static_cast<double>(logits[static_cast<std::size_t>(id)]);
 }
 
 // The last token is only predicted, never fed.

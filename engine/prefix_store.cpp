@@ -28,11 +28,10 @@ std::size_t PrefixStore::Entry::bytes() const {
 PrefixStore::PrefixStore(Model& model, const Settings& settings)
     : model_(model), settings_(settings), identity_(snapshot_identity(model)) {
   if (!settings.folder.empty()) folder_ = std::make_unique<SnapshotFolder>(settings.folder);
-  measure_.emplace(model.config(), model.kv_type(), model.context(), model.space());
 }
 PrefixStore::~PrefixStore() = default;
 
-SnapshotShape PrefixStore::shape() const { return snapshot_shape(model_, identity_, *measure_); }
+SnapshotShape PrefixStore::shape() const { return snapshot_shape(model_, identity_); }
 
 PrefixStore::Entry* PrefixStore::find(const std::string& name) {
   for (Entry& e : entries_) {

@@ -6,7 +6,6 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -120,7 +119,6 @@ class PrefixStore {
   std::unique_ptr<SnapshotFolder> folder_;
   std::list<Entry> entries_;  // the last used first
   std::map<std::string, Prefix> prefixes_;
-  std::optional<KvCache> measure_;  // only for sizes
   std::uint64_t turn_ = 0;
   bool open_ = false;
   bool wants_capture_ = false;

@@ -9,6 +9,14 @@
 
 namespace assay {
 
+double log_sum_exp(std::span<const float> logits) {
+  double top = logits[0];
+  for (const float l : logits) top = std::max(top, static_cast<double>(l));
+  double sum = 0.0;
+  for (const float l : logits) sum += std::exp(static_cast<double>(l) - top);
+  return top + std::log(sum);
+}
+
 TokenId greedy_token(std::span<const float> logits) {
   constexpr float kLowest = -std::numeric_limits<float>::infinity();
   float best = kLowest;

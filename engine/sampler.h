@@ -10,6 +10,9 @@
 
 namespace assay {
 
+// log of the sum of exp(logit), in double; NaN with a NaN among them. logits must not be empty.
+double log_sum_exp(std::span<const float> logits);
+
 // The largest logit's id, the lowest on ties. Throws Error (exit 1) naming the index of a NaN or +inf, or when no logit
 // is above -inf.
 TokenId greedy_token(std::span<const float> logits);

@@ -134,14 +134,14 @@ SnapshotIdentity snapshot_identity(const Model& model) {
           sha256_hex(numerics)};
 }
 
-SnapshotShape snapshot_shape(const Model& model,
-                             const SnapshotIdentity& identity,
-                             const KvCache& cache) {
+SnapshotShape snapshot_shape(const Model& model, const SnapshotIdentity& identity) {
   return {identity,
-          cache.context(),
+          model.context(),
           model.config().vocab,
-          cache.type(),
-          [&cache](int position, KvCache::Part part) { return cache.saved_bytes(position, part); }};
+          model.kv_type(),
+          [&model](int position, KvCache::Part part) {
+            return KvCache::saved_bytes(model.config(), model.kv_type(), position, part);
+          }};
 }
 
 std::size_t Snapshot::bytes() const {

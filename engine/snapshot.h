@@ -49,9 +49,8 @@ struct SnapshotShape {
   KvType kv = KvType::kF32;
   std::function<std::size_t(int position, KvCache::Part part)> saved_bytes;  // KvCache::saved_bytes
 };
-SnapshotShape snapshot_shape(const Model& model,
-                             const SnapshotIdentity& identity,
-                             const KvCache& cache);
+// Refers to the model.
+SnapshotShape snapshot_shape(const Model& model, const SnapshotIdentity& identity);
 
 enum class SnapshotState {
   kGood,

@@ -317,11 +317,17 @@ const SnapshotIdentity& identity() {
   static const SnapshotIdentity i = snapshot_identity(model());
   return i;
 }
-const KvCache& sizes() {
-  static const KvCache c(model().config(), model().kv_type(), model().context(), model().space());
-  return c;
+SnapshotShape shape() { return snapshot_shape(model(), identity()); }
+
+TEST_F(Snapshots, TheSizeIsThatOfWhatACacheSaves) {
+  const Session session(model());
+  for (const auto part : {KvCache::Part::kLocal, KvCache::Part::kAll}) {
+    for (int position = 0; position <= model().context(); ++position) {
+      ASSERT_EQ(shape().saved_bytes(position, part), session.cache().saved_bytes(position, part))
+          << position;
+    }
+  }
 }
-SnapshotShape shape() { return snapshot_shape(model(), identity(), sizes()); }
 
 TEST_F(Snapshots, EveryFlipAndEveryCutIsNoticed) {
   const std::string whole = encode_snapshot(small_snapshot(1), shape());

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/peer.h"
+#include "bench/stats.h"
 #include "engine/main/command.h"
 #include "engine/main/model_options.h"
 #include "engine/main/record_options.h"
@@ -116,12 +117,6 @@ nlohmann::json model_json(const std::string& path) {
   return {{"file_bytes", std::filesystem::file_size(path)}, {"head_sha256", sha256_hex(head)}};
 }
 
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  const std::size_t n = v.size();
-  return n % 2 == 1 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
-}
-
 void measure(Session& session, const std::vector<TokenId>& ids, Row& row, int repeat) {
   const std::span<const TokenId> all(ids);
   for (int r = 0; r <= repeat; ++r) {
@@ -189,7 +184,7 @@ int run(int argc, char** argv) {
   }
   for (const auto& row : rows) {
     const auto rate = [&](double ms) { return 1000.0 * row.tokens / ms; };
-    const double mid = rate(median(row.ms));
+    const double mid = rate(stats::median(row.ms));
     const double slow = rate(*std::max_element(row.ms.begin(), row.ms.end()));
     const double fast = rate(*std::min_element(row.ms.begin(), row.ms.end()));
     const auto beside = peer_json(peer, row, o, mid);
