@@ -143,7 +143,8 @@ std::vector<std::string> model_speed_faults(const json& record) {
     const auto ms = row.at("time_ms").get<std::vector<double>>();
     const auto [fastest, slowest] = std::minmax_element(ms.begin(), ms.end());
     const double mine = row.at("median_tokens_per_s");
-    expect(mine == 1000.0 * tokens / stats::median(ms), "median_tokens_per_s", "not that of time_ms");
+    expect(
+        mine == 1000.0 * tokens / stats::median(ms), "median_tokens_per_s", "not that of time_ms");
     expect(row.at("slowest_tokens_per_s") == 1000.0 * tokens / *slowest,
            "slowest_tokens_per_s",
            "not that of time_ms");
