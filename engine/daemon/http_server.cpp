@@ -62,6 +62,7 @@ struct HttpServer::State {
   void accept_later();
   void tick();
   void begin_stop();
+  void close_stalled();
   void close_all();
   void closed(const std::shared_ptr<Connection>& connection);
   ~State();
@@ -90,11 +91,7 @@ namespace {
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(HttpServer::State& server, tcp::socket socket)
-      : server_(server),
-        socket_(std::move(socket)),
-        deadline_(server.io),
-        write_timer_(server.io),
-        probe_timer_(server.io) {
+      : server_(server), socket_(std::move(socket)), deadline_(server.io), probe_timer_(server.io) {
     server_.service.metrics().connections.fetch_add(1);
     server_.service.metrics().connections_total.fetch_add(1);
   }
@@ -113,6 +110,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (state_ == State::kHead) close();
   }
   bool busy() const { return state_ == State::kBusy; }
+  // Progress of any size starts the time anew: a slow reader is not a dead one, and the bound on what waits for it holds.
+  bool stalled(Clock::time_point now) const {
+    return writing_ && now - write_since_ > server_.settings.write_stall;
+  }
   void close() {
     if (state_ == State::kClosed) return;
     state_ = State::kClosed;
@@ -122,7 +123,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
     ErrorCode ignored;
     socket_.close(ignored);
     deadline_.cancel();
-    write_timer_.cancel();
     probe_timer_.cancel();
     server_.service.metrics().connections.fetch_sub(1);
     server_.closed(shared_from_this());
@@ -427,16 +427,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
       const std::size_t from = i == 0 ? out_offset_ : 0;
       buffers.emplace_back(text.data() + from, text.size() - from);
     }
-    // Progress of any size starts the time anew: a slow reader is not a dead one, and the bound on what waits for it holds.
-    write_timer_.expires_after(server_.settings.write_stall);
-    write_timer_.async_wait([weak = weak_from_this()](ErrorCode error) {
-      const auto self = weak.lock();
-      if (error || !self || self->write_timer_.expiry() > Clock::now() || !self->writing_) return;
-      self->close();
-    });
+    write_since_ = Clock::now();
     socket_.async_write_some(buffers, [self = shared_from_this()](ErrorCode error, std::size_t n) {
       self->writing_ = false;
-      self->write_timer_.cancel();
       if (self->state_ == State::kClosed) return;
       if (error) {
         self->close();
@@ -545,7 +538,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   HttpServer::State& server_;
   tcp::socket socket_;
   asio::steady_timer deadline_;
-  asio::steady_timer write_timer_;
   asio::steady_timer probe_timer_;
   boost::beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
@@ -553,6 +545,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::shared_ptr<Exchange> exchange_;
   std::deque<Piece> out_;
   std::size_t out_offset_ = 0;  // into its first piece
+  Clock::time_point write_since_;
   std::size_t body_held_ = 0;
   std::size_t lingered_ = 0;
   Milliseconds probe_delay_{10};
@@ -640,6 +633,16 @@ void HttpServer::State::begin_stop() {
   for (const auto& c : all) c->close_if_idle();
 }
 
+// At every tick instead of a timer a write: hundreds of readers get every event.
+void HttpServer::State::close_stalled() {
+  std::vector<std::shared_ptr<Connection>> stalled;
+  const auto now = Clock::now();
+  for (const auto& c : connections) {
+    if (c->stalled(now)) stalled.push_back(c);
+  }
+  for (const auto& c : stalled) c->close();
+}
+
 void HttpServer::State::close_all() {
   const std::vector<std::shared_ptr<Connection>> all(connections.begin(), connections.end());
   for (const auto& c : all) c->close();
@@ -654,6 +657,7 @@ HttpServer::State::~State() {
 void HttpServer::State::tick() {
   hold_reserve();
   service.tick();
+  close_stalled();
   if (service.broken() && !stopping) begin_stop();
   if (stopping) {
     const auto now = Clock::now();
