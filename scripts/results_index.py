@@ -75,6 +75,9 @@ def other_row(record):
         what = f"nightly, {record['sanitizers']} sanitizers"
         bad = [s["name"] for s in record["steps"] if s["exit"] != 0]
         found = "; ".join(s["said"] for s in record["steps"]) if not bad else "found something: " + ", ".join(bad)
+    elif schema == "assay-daemon-load":
+        what = f"daemon, {record['mode']}: " + ", ".join(f"{n} {name}" for name, n in sorted(record["settings"].items()))
+        found = "; ".join(f"{g['of']} {g['take']} {g['value']}" + ("" if g["met"] else " MISSED") for g in record["goals"])
     elif schema == "assay-gpu-check":
         bad = [s["name"] for s in record["steps"] if s["exit"] != 0]
         what = "`scripts/gpu_check`"
@@ -90,7 +93,7 @@ def section(card):
     records = list(records_of(card))
     sets = [json.loads(p.read_text()) for p in sorted(card.rglob("proven_*.json"))]
     winners = {e["ab_record"] for s in sets for lanes in s["ops"].values() for e in lanes.values()}
-    name = next((r["machine"]["card"] for r in records if "machine" in r), card.name)
+    name = next((r["machine"]["card"] for r in records if "card" in r.get("machine", {})), card.name)
     out = [f"\n## {name}\n"]
     ab = [r for r in records if r["schema"] == "abg-result"]
     if ab:
