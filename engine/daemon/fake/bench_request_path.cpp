@@ -6,16 +6,17 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <benchmark/benchmark.h>
 #include <nlohmann/json.hpp>
 
 #include "engine/chat_template.h"
-#include "engine/daemon/daemon_log.h"
 #include "engine/daemon/fake/fake_backend.h"
 #include "engine/daemon/request_decoder.h"
 #include "engine/daemon/service.h"
@@ -23,6 +24,7 @@
 #include "engine/gguf.h"
 #include "engine/prompt_cache.h"
 #include "engine/tokenizer.h"
+#include "kernels/base/log.h"
 
 namespace assay {
 namespace {
@@ -116,7 +118,7 @@ double first_frame_ms(Service& service, const std::string& request) {
   return found;
 }
 
-double worst_ms = 0.0;  // mean of the slowest warm case
+std::map<std::int64_t, double> median_ms;  // of the last run of every warm case, by turns
 
 void first_frame(benchmark::State& state) {
   Backend backend;
@@ -124,7 +126,7 @@ void first_frame(benchmark::State& state) {
   Service service(backend, {});
   const std::string request = body(static_cast<int>(state.range(0)));
   first_frame_ms(service, request);
-  double sum = 0.0;
+  std::vector<double> samples;
   for (auto _ : state) {
     const double ms = first_frame_ms(service, request);
     if (ms < 0.0) {
@@ -132,10 +134,13 @@ void first_frame(benchmark::State& state) {
       break;
     }
     state.SetIterationTime(ms / 1000.0);
-    sum += ms;
+    samples.push_back(ms);
   }
-  if (backend.keep_turns && state.iterations() > 0)
-    worst_ms = std::max(worst_ms, sum / static_cast<double>(state.iterations()));
+  if (backend.keep_turns && !samples.empty()) {
+    const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
+    std::nth_element(samples.begin(), middle, samples.end());
+    median_ms[state.range(0)] = *middle;
+  }
   state.counters["body_bytes"] = static_cast<double>(request.size());
 }
 BENCHMARK(first_frame)
@@ -183,12 +188,18 @@ BENCHMARK(frame)->Unit(benchmark::kMicrosecond);
 }  // namespace assay
 
 int main(int argc, char** argv) {
-  assay::use_dropping_log();
+  assay::init_log("error");  // a line a turn would be half of what is measured
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
-  std::printf(
-      "first frame: %.3f ms at most, the goal is %.0f ms\n", assay::worst_ms, assay::kGoalMs);
-  return assay::worst_ms <= assay::kGoalMs ? 0 : 1;
+  bool good = true;
+  for (const auto& [turns, ms] : assay::median_ms) {
+    good = good && ms <= assay::kGoalMs;
+    std::printf("first frame after %d turns: median %.3f ms, the goal is %.0f ms\n",
+                static_cast<int>(turns),
+                ms,
+                assay::kGoalMs);
+  }
+  return good ? 0 : 1;
 }

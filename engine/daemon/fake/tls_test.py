@@ -14,6 +14,8 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "scripts"))
+from assay_client import Client
 from daemon_client import Daemon, Stream, frames, read_head, read_response, request_bytes, script, wait_closed
 
 OPTIONS = None
@@ -43,7 +45,7 @@ class TlsDaemon(Daemon):
 class Tls(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.d = TlsDaemon("--head-deadline-ms", str(400 * SLACK))
+        cls.d = TlsDaemon("--head-deadline-ms", str(400 * min(SLACK, 3)))
 
     @classmethod
     def tearDownClass(cls):
@@ -62,6 +64,13 @@ class Tls(unittest.TestCase):
         text = "x" * 3_000_000
         self.assertEqual(self.d.post("/v1/chat", script(stream=False, tokens=[text])).json()["text"], text)
         self.assertEqual(len(self.d.post("/tokenize", {"content": "y" * 500_000}).json()["tokens"]), 500_000)
+
+    def test_the_client_for_people(self):
+        client = Client(f"https://127.0.0.1:{self.d.port}", timeout=20, ca_file=OPTIONS.cert)
+        found = list(client.stream(script(tokens=["a", "b"])))
+        self.assertEqual("".join(d["text"] for e, d in found if e == "delta"), "ab")
+        with self.assertRaises(ssl.SSLCertVerificationError):
+            Client(f"https://127.0.0.1:{self.d.port}", timeout=20).call("GET", "/v1/health")
 
     def test_pipelined_requests_keep_their_order(self):
         with self.d.connect() as s:
