@@ -49,7 +49,7 @@ LIBRARIES = [
     ("boost/", ["engine/*", "kernels/base/simt/*"]),
     ("prometheus/", ["engine/*"]),
     ("gtest/", [TESTS, "*_testing.h"]),
-    ("benchmark/", ["bench/*"]),
+    ("benchmark/", ["bench/*", "engine/daemon/fake/bench_*"]),
 ]
 
 # (pattern in code without comments and strings, files that may, what to say)

@@ -199,6 +199,7 @@ Arming arm(const ProvenSet& set, const DeviceInfo& device, std::string_view lane
     char speed[32];
     std::snprintf(speed, sizeof speed, "x%.3f", e.speedup);
     out.profile[op] = e.variant;
+    out.proofs[op] = e;
     out.notes.push_back(what + " armed: " + speed + " against stock in record " +
                         e.ab_record.substr(0, 16) + ", parity " + e.parity_record.substr(0, 16));
   }
@@ -221,6 +222,7 @@ Arming arm_newest(const DeviceInfo& device, std::string_view lane) {
   }
   Arming armed = arm(parse_proven(read_file(path), path), device, lane);
   armed.notes.insert(armed.notes.begin(), out.notes.begin(), out.notes.end());
+  armed.file = fs::relative(path, fs::path(results).parent_path()).string();
   return armed;
 }
 

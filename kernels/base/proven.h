@@ -52,6 +52,8 @@ std::string newest_proven(const std::string& results,
 // What of a set may be armed here and now.
 struct Arming {
   std::map<std::string, std::string> profile;  // op -> variant
+  std::map<std::string, ProvenEntry> proofs;   // op -> why
+  std::string file = {};                       // the set, "results/CARD/..", when it was looked for
   std::vector<std::string> notes;              // one line each: armed and why, or not armed and why
 };
 // `lane`: "exact" or "fast". An entry is armed when this build has the variant with the same source digest, and card,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Load on the daemon with the scripted backend, measured. One sealed record on stdout (results/schema/daemon_load.schema.json:
-raw values, goals, verdict; `assay verify` recomputes the verdict); exit 1 when a goal is missed.
+"""Load on the daemon with the scripted backend, measured. One sealed record on stdout, or at the end of --record FILE
+(results/schema/daemon_load.schema.json: raw values, goals, verdict; `assay verify` recomputes the verdict); exit 1 when a goal is missed.
 
   daemon_load.py --program build/host/bin/fake_assayd clients --clients 256 --seconds 30    # readers of one 40 event/s stream
   daemon_load.py --program ... halfopen --clients 500 --seconds 60     # half-sent requests; health stays quick
@@ -16,6 +16,7 @@ import collections
 import concurrent.futures
 import hashlib
 import json
+import math
 import os
 import random
 import re
@@ -47,7 +48,8 @@ def bins(values):
 
 
 def micros(seconds):
-    return bins(1e6 * s for s in seconds)
+    """To the next tenth of a millisecond upwards: tens of thousands of gaps in a record of some kilobytes."""
+    return bins(100 * math.ceil(1e4 * s) for s in seconds)
 
 
 def series(points):
@@ -412,7 +414,7 @@ def main():
     parser.add_argument("mode", choices=MODES)
     for name in ("clients", "seconds", "requests"):
         parser.add_argument("--" + name, type=int)
-    parser.add_argument("--record", help="append the record to this file too")
+    parser.add_argument("--record", help="append the record to this file instead of stdout")
     o = parser.parse_args()
     settings = {name: value if (value := getattr(o, name)) is not None else usual for name, usual in SETTINGS[o.mode].items()}
     vars(o).update(settings)
@@ -433,7 +435,8 @@ def main():
     if o.record:
         with open(o.record, "a", encoding="ascii") as out:
             out.write(line + "\n")
-    print(line, flush=True)
+    else:
+        print(line, flush=True)
     for goal in record["goals"]:
         bound = f"at most {goal['at_most']}" if "at_most" in goal else f"at least {goal['at_least']}"
         print(f"{o.mode}: {goal['of']} {goal['take']} {goal['value']}, {bound}: {'met' if goal['met'] else 'MISSED'}", file=sys.stderr)
