@@ -82,8 +82,22 @@ def other_row(record):
         bad = [s["name"] for s in record["steps"] if s["exit"] != 0]
         what = "`scripts/gpu_check`"
         found = f"{len(record['steps'])} steps" + (f", not good: {', '.join(bad)}" if bad else ", all good")
+    elif schema == "assay-stack":
+        plan, a = record["plan"]["body"], record["analysis"]
+        what = f"{plan['lane']} lane, {plan['numerics']}: " + ", ".join(f"`{o}={v}`" for o, v in plan["members"].items())
+        found = f"{record['verdict']['word']}" + (f", together {ratio(a['interval'][0])} .. {ratio(a['interval'][1])} stock's speed" if a["interval"] else "")
+        if record["verdict"]["dropped"]:
+            found += ", dropped: " + ", ".join(record["verdict"]["dropped"])
     elif schema == "assay-calibration":
-        what, found = "the harness on a device of known effects", f"{len(record['cells'])} cells" if "cells" in record else "table"
+        what = "the harness on a device of known effects"
+        rates = [100 * c["covered"] / c["repetitions"] for c in record["coverage"]]
+        called = [c["different"] for c in record["aa"]]
+        four = [100 * c["covered"] / c["repetitions"] for c in record["abg4"]]
+        power = [100 * c["wins"] / c["repetitions"] for c in record["power"]]
+        null = record["null_campaigns"]
+        found = (f"coverage {min(rates):.1f} .. {max(rates):.1f} %; equal arms called different {min(called)} .. {max(called)} of 1,000; "
+                 f"1.5 % found with {min(power):.0f} .. {max(power):.0f} % power; {null['with_claim']} of {null['campaigns']} campaigns of no-ops "
+                 f"with a claim; abg4 covers {min(four):.1f} .. {max(four):.1f} %")
     else:
         return None
     return f"| {what} | {found} | {record['build']['commit'][:12] if isinstance(record['build'], dict) else record['build'].split(' commit ')[1][:12]} | `{record['record_sha256'][:16]}` |"
