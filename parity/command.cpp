@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/build_id.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/gpu_memory.h"
 #include "kernels/base/log.h"
@@ -101,30 +101,28 @@ void print_table(const OpInfo& op, const ParityOptions& options, const ParityRes
 }
 
 int run(const char* op_name, const std::string& program, int argc, char** argv) {
-  CLI::App app{std::string("Compare the variants of ") + op_name +
-                   " with its reference and with stock, case by case.",
-               program};
+  CommandLine app(std::string("Compare the variants of ") + op_name +
+                      " with its reference and with stock, case by case.",
+                  program,
+                  program + " --variant stock --threads 1,4");
   std::string backend = "host";
   bool list_only = false;
   bool graph = false;
   std::string json_path;
   std::string record_path;
   ParityOptions options;
-  app.add_option("--backend", backend, "host, cuda or simt")
-      ->check(CLI::IsMember({"host", "cuda", "simt"}));
+  app.add_option("--backend", backend, "host, cuda or simt").one_of({"host", "cuda", "simt"});
   app.add_flag(
       "--list", list_only, "variants and cases with what is not eligible, without running");
   app.add_option("--filter", options.filter, "only cases whose name this regular expression finds");
   app.add_option("--variant", options.variant, "only this variant");
   app.add_flag("--graph", graph, "run captured in a CUDA graph (with --backend cuda)");
   app.add_option("--rng-seed", options.rng_seed, "seed of all inputs; 0: each case's own");
-  app.add_option("--threads", options.threads, "host thread counts, each 1..256")->delimiter(',');
+  app.add_option("--threads", options.threads, "host thread counts, each 1..256").delimiter(',');
   app.add_option(
       "--json", json_path, "write the result as JSON; '-': stdout, instead of the table");
   app.add_option("--record", record_path, "append one parity record a variant to this .jsonl");
-  const std::string example = std::string(program) + " --variant stock --threads 1,4";
-  house_style(app, example.c_str());
-  parse_command_line(app, argc, argv);
+  app.parse(argc, argv);
 
   const OpInfo& op = find_op(op_name);
   if (!options.variant.empty() && op.find(options.variant) < 0) {

@@ -39,7 +39,7 @@ LIBRARIES = [
     ("cublas", ["*.cu", "*.cuh", "kernels/base/cuda*"]),
     ("cupti", ["*.cu", "*.cuh", "kernels/base/cuda*", "bench/*"]),
     ("spdlog/", ["kernels/base/log.*", "engine/daemon/daemon_log.cpp"]),
-    ("CLI/", ["kernels/base/program.*", "*_bench.cpp", "engine/main/*", "engine/fuzz/*", "parity/*", "bench/*", "replay/*", TESTS]),
+    ("CLI/", ["kernels/base/command_line.cpp"]),
     ("nlohmann/json_fwd", ["*"]),
     ("nlohmann/", ["kernels/base/record.cpp", "kernels/base/json*.cpp", "kernels/base/catalog.cpp",
                    "kernels/base/proven.cpp", "parity/*.cpp",

@@ -12,13 +12,13 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
 #include <signal.h>
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/program.h"
 #include "kernels/base/rng.h"
@@ -186,21 +186,18 @@ int run(int argc, char** argv) {
   std::string json_path;
   std::vector<std::string> inputs;
   const std::string name = std::filesystem::path(argv[0]).filename().string();
-  CLI::App app{"Seeded mutations of seed files through one fuzz target", name};
-  house_style(app, (name + " --runs 1000000 --rng-seed 1").c_str());
+  CommandLine app("Seeded mutations of seed files through one fuzz target",
+                  name,
+                  (name + " --runs 1000000 --rng-seed 1"));
   app.add_option("INPUTS", inputs, "seed files or folders, default: the target's seeds in the tree")
-      ->type_name("PATH");
-  app.add_option("--runs", runs, "executions; 0: the seeds only")
-      ->type_name("N")
-      ->capture_default_str();
-  app.add_option("--first", first, "index of the first execution")->type_name("N");
-  app.add_option("--rng-seed", seed, "seed of the mutations")
-      ->type_name("N")
-      ->capture_default_str();
-  app.add_option("--artifacts", artifacts, "folder for the input of a finding")->type_name("DIR");
+      .type_name("PATH");
+  app.add_option("--runs", runs, "executions; 0: the seeds only").type_name("N").show_default();
+  app.add_option("--first", first, "index of the first execution").type_name("N");
+  app.add_option("--rng-seed", seed, "seed of the mutations").type_name("N").show_default();
+  app.add_option("--artifacts", artifacts, "folder for the input of a finding").type_name("DIR");
   app.add_option("--json", json_path, "write the outcome as JSON to a file, - is stdout")
-      ->type_name("PATH");
-  parse_command_line(app, argc, argv);
+      .type_name("PATH");
+  app.parse(argc, argv);
 
   namespace fs = std::filesystem;
   if (inputs.empty()) inputs.emplace_back(fuzz_seeds);

@@ -7,13 +7,13 @@
 #include <iostream>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "engine/fuzz/malformed_gguf.h"
 #include "engine/make_model.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/program.h"
 
@@ -46,18 +46,18 @@ int run(int argc, char** argv) {
   std::uint64_t seed = 1;
   std::string keep;
   std::string json_path;
-  CLI::App app{"Malformed model files through the loader; every one must be refused",
-               "hostile_gguf"};
-  house_style(app, "hostile_gguf --count 10000 --rng-seed 1 --json -");
-  app.add_option("--count", count, "files")->type_name("N")->capture_default_str();
+  CommandLine app("Malformed model files through the loader; every one must be refused",
+                  "hostile_gguf",
+                  "hostile_gguf --count 10000 --rng-seed 1 --json -");
+  app.add_option("--count", count, "files").type_name("N").show_default();
   app.add_option("--first", first, "index of the first file; with --count 1 repeats one")
-      ->type_name("N");
-  app.add_option("--rng-seed", seed, "seed of the stream")->type_name("N")->capture_default_str();
+      .type_name("N");
+  app.add_option("--rng-seed", seed, "seed of the stream").type_name("N").show_default();
   app.add_option("--keep", keep, "folder for the files that were not refused as they must be")
-      ->type_name("DIR");
+      .type_name("DIR");
   app.add_option("--json", json_path, "write the outcome as JSON to a file, - is stdout")
-      ->type_name("PATH");
-  parse_command_line(app, argc, argv);
+      .type_name("PATH");
+  app.parse(argc, argv);
   if (count == 0) throw UserError("--count 0: nothing would be checked");
 
   namespace fs = std::filesystem;

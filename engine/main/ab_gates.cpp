@@ -5,7 +5,6 @@
 #include <cmath>
 #include <iostream>
 
-#include <CLI/CLI.hpp>
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
 #include <spawn.h>
@@ -18,6 +17,7 @@
 #include "bench/process.h"
 #include "bench/verify.h"
 #include "kernels/base/build_id.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 #include "kernels/base/program.h"
@@ -53,22 +53,22 @@ json no_parity() {
 
 }  // namespace
 
-void add_plan_flags(CLI::App& app, PlanFlags& f) {
+void add_plan_flags(CommandLine& app, PlanFlags& f) {
   app.add_option("--op", f.op, "op (assay catalog lists them)");
   app.add_option("--b", f.b, "arm B: the variant on trial");
-  app.add_option("--a", f.a, "arm A")->capture_default_str();
-  app.add_option("--lane", f.lane, "micro (window and engine: GPU lanes)")->capture_default_str();
+  app.add_option("--a", f.a, "arm A").show_default();
+  app.add_option("--lane", f.lane, "micro (window and engine: GPU lanes)").show_default();
   app.add_option(
          "--tiers", f.tiers, "cases to time, e.g. --tiers a,b; default: the op's typical ones")
-      ->delimiter(',');
+      .delimiter(',');
   app.add_option("--numerics", f.numerics, "restrict default tiers to exact or fast");
   app.add_option("--pairs", f.pairs, "A/B pairs, even, 8..60; 4 with --protocol abg4")
-      ->capture_default_str();
+      .show_default();
   app.add_option("--protocol", f.protocol, "signed-rank or abg4 (four pairs, bootstrap; no claim)")
-      ->capture_default_str();
-  app.add_option("--threads", f.threads, "host threads of each arm")->capture_default_str();
-  app.add_option("--blocks", f.blocks, "timed blocks a start")->capture_default_str();
-  app.add_option("--bar", f.bar, "smallest speed-up of interest")->capture_default_str();
+      .show_default();
+  app.add_option("--threads", f.threads, "host threads of each arm").show_default();
+  app.add_option("--blocks", f.blocks, "timed blocks a start").show_default();
+  app.add_option("--bar", f.bar, "smallest speed-up of interest").show_default();
   app.add_flag("--underpowered", f.underpowered, "start although the planned MDE is above the bar");
 }
 

@@ -10,11 +10,9 @@
 #include "bench/plan.h"
 #include "kernels/base/op_info.h"
 
-namespace CLI {
-class App;
-}
-
 namespace assay {
+
+class CommandLine;
 
 struct PlanFlags {
   std::string op;
@@ -30,7 +28,7 @@ struct PlanFlags {
   double bar = 1.015;
   bool underpowered = false;
 };
-void add_plan_flags(CLI::App& app, PlanFlags& flags);
+void add_plan_flags(CommandLine& app, PlanFlags& flags);
 // UserError for an unknown op, variant, tier or lane.
 Plan plan_from_flags(const PlanFlags& flags);
 // Op, variants and tiers of a plan exist in this build and are eligible here; UserError naming what is not.

@@ -3,13 +3,12 @@
 #include <cmath>
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 #include "engine/daemon/daemon_log.h"
 #include "engine/daemon/http_server.h"
 #include "engine/daemon/service.h"
 #include "engine/main/model_options.h"
 #include "engine/model_backend.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 #include "kernels/base/program.h"
@@ -57,42 +56,40 @@ std::string read_key(const std::string& path) {
 
 Options parse(int argc, char** argv) {
   Options o;
-  CLI::App app{"Serves a model over HTTP and SSE, on this machine alone unless a key is given",
-               "assayd"};
-  house_style(app, "assayd --model engine/models/tiny-gemma4-moe-q4_0.gguf --port 3000");
+  CommandLine app("Serves a model over HTTP and SSE, on this machine alone unless a key is given",
+                  "assayd",
+                  "assayd --model engine/models/tiny-gemma4-moe-q4_0.gguf --port 3000");
   add_model_options(app, o.model);
-  app.add_option("--host", o.http.host, "address to listen on")
-      ->type_name("IP")
-      ->capture_default_str();
-  app.add_option("--port", o.http.port, "0: any free one")->type_name("N")->capture_default_str();
+  app.add_option("--host", o.http.host, "address to listen on").type_name("IP").show_default();
+  app.add_option("--port", o.http.port, "0: any free one").type_name("N").show_default();
   app.add_option("--api-key-file", o.api_key_file, "clients must send its line as a Bearer key")
-      ->type_name("FILE");
+      .type_name("FILE");
   app.add_option("--queue", o.service.queue, "requests that may wait; more get 429")
-      ->type_name("N")
-      ->capture_default_str();
+      .type_name("N")
+      .show_default();
   app.add_option("--queue-timeout-s", o.queue_timeout_s, "longest wait for the engine")
-      ->type_name("S")
-      ->capture_default_str();
+      .type_name("S")
+      .show_default();
   app.add_option("--max-connections", o.http.max_connections, "more wait to be accepted")
-      ->type_name("N")
-      ->capture_default_str();
+      .type_name("N")
+      .show_default();
   app.add_option("--grace-s", o.grace_s, "for the running turn at SIGTERM")
-      ->type_name("S")
-      ->capture_default_str();
+      .type_name("S")
+      .show_default();
   app.add_option("--stall-s", o.stall_s, "a busy engine silent for this long is not healthy")
-      ->type_name("S")
-      ->capture_default_str();
+      .type_name("S")
+      .show_default();
   app.add_option("--eot-threshold", o.service.eot_threshold, "a margin below it means severed")
-      ->type_name("X")
-      ->capture_default_str();
+      .type_name("X")
+      .show_default();
   app.add_option("--cache-gib", o.cache_gib, "memory for sequences between turns")
-      ->type_name("GIB")
-      ->capture_default_str();
+      .type_name("GIB")
+      .show_default();
   app.add_option(
          "--snapshot-dir", o.snapshot_dir, "named sessions and prefixes survive a restart here")
-      ->type_name("DIR");
+      .type_name("DIR");
   app.add_flag("--warm-gate", o.warm_gate, "refuse turns whose prefix was not captured yet");
-  parse_command_line(app, argc, argv);
+  app.parse(argc, argv);
   check(o.http.port, 0, 65535, "--port");
   check(o.service.queue, 1, 4096, "--queue");
   check(o.http.max_connections, 1, 60'000, "--max-connections");

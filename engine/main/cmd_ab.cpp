@@ -2,13 +2,13 @@
 #include <cmath>
 #include <iostream>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "bench/ab.h"
 #include "bench/analysis.h"
 #include "engine/main/ab_gates.h"
 #include "engine/main/command.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/program.h"
 #include "kernels/base/record.h"
@@ -63,11 +63,11 @@ void print_answer(const json& record, const std::string& path) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app(
+  CommandLine app(
       "Paired A/B of one variant against stock: parity first, then balanced random pairs of fresh "
       "processes.",
-      "assay ab");
-  house_style(app, "assay ab --op gemv_quant --b avx2 --scratch");
+      "assay ab",
+      "assay ab --op gemv_quant --b avx2 --scratch");
   std::string plan_path;
   std::string json_path;
   std::string peer_path;
@@ -85,7 +85,7 @@ int run(int argc, char** argv) {
                  "JSON of the best outside peer at the same shape; default: none, with the reason");
   app.add_option("--out", out, "results folder");
   app.add_option("--json", json_path, "write the record to PATH, or to stdout for -");
-  parse_command_line(app, argc, argv);
+  app.parse(argc, argv);
 
   if (plan_path.empty() == flags.op.empty())
     throw UserError("give either --plan P.json or --op OP --b VARIANT");

@@ -7,7 +7,6 @@
 #include <fstream>
 #include <optional>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -16,6 +15,7 @@
 #include "engine/main/command.h"
 #include "engine/main/model_options.h"
 #include "engine/main/record_options.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/device_info.h"
 #include "kernels/base/error.h"
 #include "kernels/base/program.h"
@@ -38,28 +38,29 @@ struct Options {
 
 Options parse(int argc, char** argv) {
   Options o;
-  CLI::App app{"Prefill and decode speed at given depths", "assay bench-model"};
-  house_style(app,
-              "assay bench-model --model engine/models/tiny-gemma4-moe-q4_0.gguf --prompt-tokens "
-              "512 --depth 0,1024");
+  CommandLine app(
+      "Prefill and decode speed at given depths",
+      "assay bench-model",
+      "assay bench-model --model engine/models/tiny-gemma4-moe-q4_0.gguf --prompt-tokens "
+      "512 --depth 0,1024");
   app.add_option("--prompt-tokens", o.prompt_tokens, "lengths of a prefill, 0: none")
-      ->type_name("LIST")
-      ->capture_default_str();
+      .type_name("LIST")
+      .show_default();
   app.add_option("--gen-tokens", o.gen_tokens, "decode steps, 0: none")
-      ->type_name("N")
-      ->capture_default_str();
+      .type_name("N")
+      .show_default();
   app.add_option("--depth", o.depths, "tokens already in the cache")
-      ->type_name("LIST")
-      ->capture_default_str();
+      .type_name("LIST")
+      .show_default();
   app.add_option("--repeat", o.repeat, "timed runs, after one that is not timed")
-      ->type_name("N")
-      ->capture_default_str();
+      .type_name("N")
+      .show_default();
   add_model_options(app, o.model);
   app.add_option("--peer", o.peer_path, "output of llama-bench -o json, same file and sitting")
-      ->type_name("FILE");
-  app.add_option("--no-peer", o.no_peer, "why a row has no peer")->type_name("REASON");
+      .type_name("FILE");
+  app.add_option("--no-peer", o.no_peer, "why a row has no peer").type_name("REASON");
   add_record_options(app, o.record_to);
-  parse_command_line(app, argc, argv);
+  app.parse(argc, argv);
   check_record_options(o.record_to);
   if (o.no_peer.empty()) throw UserError("--no-peer: give the reason in words");
   if (o.gen_tokens < 0) throw UserError("--gen-tokens: must be 0 or more");
@@ -141,9 +142,9 @@ int run(int argc, char** argv) {
   Options o = parse(argc, argv);
   std::vector<Row> rows;
   int longest = 0;
-  for (const int depth : parse_ids(o.depths, "--depth")) {
+  for (const int depth : parse_ids(o.depths, "--depth", "a number of tokens")) {
     if (depth < 0) throw UserError("--depth: must be 0 or more");
-    for (const int tokens : parse_ids(o.prompt_tokens, "--prompt-tokens")) {
+    for (const int tokens : parse_ids(o.prompt_tokens, "--prompt-tokens", "a number of tokens")) {
       if (tokens < 0) throw UserError("--prompt-tokens: must be 0 or more");
       if (tokens > 0) rows.push_back({"prefill", tokens, depth, {}});
     }

@@ -6,13 +6,13 @@
 #include <numeric>
 #include <unordered_map>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <time.h>
 
 #include "engine/main/command.h"
 #include "engine/main/record_options.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/device_info.h"
 #include "kernels/base/error.h"
 #include "kernels/base/program.h"
@@ -237,23 +237,23 @@ std::vector<Arm> make_arms(Loaded& trace, Loaded& composed) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{
+  CommandLine app(
       "Accesses a second of replay's loops on one core: policies of one size, exact LRU curves of "
       "all\n"
       "sizes, peers and yardsticks, every arm once a round in an order drawn for each round.",
-      "assay bench-replay"};
-  house_style(app, "assay bench-replay traces/tiny-capture.mrt");
+      "assay bench-replay",
+      "assay bench-replay traces/tiny-capture.mrt");
   std::string path;
   std::uint64_t steps = 0;
   std::uint64_t seed = 1;
   int rounds = 7;
   RecordOptions record_to;
-  app.add_option("trace", path, "a .mrt file of 64 experts a layer")->required()->type_name("T");
-  app.add_option("--steps", steps, "use only the first steps")->type_name("N");
-  app.add_option("--rounds", rounds, "timed rounds")->type_name("N")->capture_default_str();
-  app.add_option("--rng-seed", seed, "of the order")->type_name("N")->capture_default_str();
+  app.add_option("trace", path, "a .mrt file of 64 experts a layer").required().type_name("T");
+  app.add_option("--steps", steps, "use only the first steps").type_name("N");
+  app.add_option("--rounds", rounds, "timed rounds").type_name("N").show_default();
+  app.add_option("--rng-seed", seed, "of the order").type_name("N").show_default();
   add_record_options(app, record_to);
-  parse_command_line(app, argc, argv);
+  app.parse(argc, argv);
   if (rounds < 3 || rounds > 1000) throw UserError("--rounds must be 3 to 1000");
   check_record_options(record_to);
 

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "engine/main/command.h"
@@ -12,6 +11,7 @@
 #include "engine/main/shadow_options.h"
 #include "kernels/base/blocks.h"
 #include "kernels/base/build_id.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 #include "kernels/base/output_file.h"
@@ -148,10 +148,10 @@ std::uint64_t expert_bytes(const Model& model) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"Capture the model's expert routing over a text", "assay capture"};
-  house_style(app,
-              "assay capture --model engine/models/tiny-gemma4-moe-q4_0.gguf "
-              "--text-file engine/testdata/heldout.txt --out routing.mrt");
+  CommandLine app("Capture the model's expert routing over a text",
+                  "assay capture",
+                  "assay capture --model engine/models/tiny-gemma4-moe-q4_0.gguf "
+                  "--text-file engine/testdata/heldout.txt --out routing.mrt");
   ModelOptions options;
   std::string text_file;
   std::string out;
@@ -162,15 +162,15 @@ int run(int argc, char** argv) {
          "--text-file",
          text_file,
          ".jsonl: one {\"text\", \"split\"} a line; else plain text, cut into conversations")
-      ->type_name("FILE")
-      ->required();
-  app.add_option("--out", out, "the trace (.mrt)")->type_name("FILE")->required();
+      .type_name("FILE")
+      .required();
+  app.add_option("--out", out, "the trace (.mrt)").type_name("FILE").required();
   app.add_flag("--decode", decode, "feed token by token, recorded as decode steps");
   add_shadow_options(app, shadow_options);
   add_model_options(app, options);
   app.add_option("--json", json_path, "write {steps, conversations, ..}, - is stdout")
-      ->type_name("PATH");
-  parse_command_line(app, argc, argv);
+      .type_name("PATH");
+  app.parse(argc, argv);
 
   protect_input(text_file);
   const std::string content = read_file(text_file);

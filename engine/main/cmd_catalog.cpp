@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "engine/main/command.h"
 #include "kernels/base/build_id.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/op_info.h"
 #include "kernels/base/program.h"
@@ -171,7 +171,7 @@ std::string leading_comment(const std::string& text) {
 
 std::string escape_cell(std::string text) {
   for (std::size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2)
-    text.insert(at, "\\");
+    text.insert(at, 1, '\\');
   return text;
 }
 
@@ -287,19 +287,17 @@ void write_markdown(const std::string& dir, const Proofs& proofs, const std::str
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Ops, variants, stages and proofs");
-  house_style(app, "assay catalog --json -");
+  CommandLine app("Ops, variants, stages and proofs", "assay catalog", "assay catalog --json -");
   std::string json_path;
   std::string markdown;
   std::string results = "results";
   std::string source = ".";
-  app.add_option("--json", json_path, "write the catalog as JSON, - is stdout")
-      ->option_text("PATH");
-  app.add_option("--markdown", markdown, "write one page an op and an index")->option_text("DIR");
-  app.add_option("--results", results, "folder of records (default results)")->option_text("DIR");
+  app.add_option("--json", json_path, "write the catalog as JSON, - is stdout").type_name("PATH");
+  app.add_option("--markdown", markdown, "write one page an op and an index").type_name("DIR");
+  app.add_option("--results", results, "folder of records (default results)").type_name("DIR");
   app.add_option("--source", source, "root of the source tree, read by --markdown (default .)")
-      ->option_text("DIR");
-  parse_command_line(app, argc, argv);
+      .type_name("DIR");
+  app.parse(argc, argv);
   const Proofs proofs = read_proofs(results);
   if (!json_path.empty()) write_json(json_path, catalog_document(proofs).dump(2));
   if (!markdown.empty()) write_markdown(markdown, proofs, source);

@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "engine/main/command.h"
 #include "engine/tokenizer.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/output_file.h"
 #include "kernels/base/program.h"
@@ -49,17 +49,18 @@ int run(int argc, char** argv) {
   std::string ids_text;
   std::string json_path;
   bool show_control = false;
-  CLI::App app{"Token ids to text", "assay detokenize"};
-  house_style(
-      app, "assay detokenize --model engine/models/tiny-gemma4-moe-q4_0.gguf --ids 3493,536,295");
-  app.add_option("--model", model, "GGUF file")->required()->type_name("FILE");
+  CommandLine app(
+      "Token ids to text",
+      "assay detokenize",
+      "assay detokenize --model engine/models/tiny-gemma4-moe-q4_0.gguf --ids 3493,536,295");
+  app.add_option("--model", model, "GGUF file").required().type_name("FILE");
   app.add_option("--ids", ids_text, "token ids with commas between them")
-      ->required()
-      ->type_name("IDS");
+      .required()
+      .type_name("IDS");
   app.add_flag("--show-control", show_control, "print control tokens too");
   app.add_option("--json", json_path, "write {ids, text} as JSON to a file, - is stdout")
-      ->type_name("PATH");
-  parse_command_line(app, argc, argv);
+      .type_name("PATH");
+  app.parse(argc, argv);
 
   const std::vector<TokenId> ids = parse_ids(ids_text);
   protect_input(model);

@@ -3,7 +3,6 @@
 #include <iostream>
 #include <optional>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "engine/chat_template.h"
@@ -11,6 +10,7 @@
 #include "engine/main/model_options.h"
 #include "engine/main/shadow_options.h"
 #include "engine/sampler.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/program.h"
 
@@ -38,39 +38,38 @@ struct Options {
 
 Options parse(int argc, char** argv) {
   Options o;
-  CLI::App app{"A reply to a prompt, streamed to stdout", "assay generate"};
-  house_style(app,
-              "assay generate --model engine/models/tiny-gemma4-moe-q4_0.gguf --chat \"SQLite: "
-              "VACUUM\" --greedy");
-  auto* source = app.add_option_group("prompt", "exactly one");
-  source->add_option("--prompt", o.prompt, "text, BOS is put in front")->type_name("TEXT");
-  source->add_option("--chat", o.chat, "one user message, in the model's chat format")
-      ->type_name("TEXT");
-  source->add_option("--ids", o.ids, "token ids as they are: 2,5,..")->type_name("IDS");
-  source->require_option(1);
-  app.add_option("--n", o.n, "most tokens to generate")->type_name("N")->capture_default_str();
-  auto* greedy = app.add_flag("--greedy", o.sampler.greedy, "always the most likely token");
+  CommandLine app("A reply to a prompt, streamed to stdout",
+                  "assay generate",
+                  "assay generate --model engine/models/tiny-gemma4-moe-q4_0.gguf --chat \"SQLite: "
+                  "VACUUM\" --greedy");
+  CommandLine& source = app.exactly_one_of("prompt");
+  source.add_option("--prompt", o.prompt, "text, BOS is put in front").type_name("TEXT");
+  source.add_option("--chat", o.chat, "one user message, in the model's chat format")
+      .type_name("TEXT");
+  source.add_option("--ids", o.ids, "token ids as they are: 2,5,..").type_name("IDS");
+  app.add_option("--n", o.n, "most tokens to generate").type_name("N").show_default();
+  const auto greedy = app.add_flag("--greedy", o.sampler.greedy, "always the most likely token");
   app.add_option("--temp", o.sampler.temperature, "temperature, 0 is greedy")
-      ->type_name("T")
-      ->excludes(greedy)
-      ->capture_default_str();
+      .type_name("T")
+      .excludes(greedy)
+      .show_default();
   app.add_option("--top-k", o.sampler.top_k, "sample from the k most likely, 0: all")
-      ->type_name("K")
-      ->excludes(greedy)
-      ->capture_default_str();
+      .type_name("K")
+      .excludes(greedy)
+      .show_default();
   app.add_option("--top-p", o.sampler.top_p, "sample from this much probability")
-      ->type_name("P")
-      ->excludes(greedy)
-      ->capture_default_str();
+      .type_name("P")
+      .excludes(greedy)
+      .show_default();
   app.add_option("--rng-seed", o.sampler.seed, "seed of the sampler")
-      ->type_name("N")
-      ->excludes(greedy)
-      ->capture_default_str();
+      .type_name("N")
+      .excludes(greedy)
+      .show_default();
   add_shadow_options(app, o.shadow);
   add_model_options(app, o.model);
   app.add_option("--json", o.json_path, "write {ids, text, stop, timings, armed}, - is stdout")
-      ->type_name("PATH");
-  parse_command_line(app, argc, argv);
+      .type_name("PATH");
+  app.parse(argc, argv);
   if (o.n < 1) throw UserError("--n " + std::to_string(o.n) + ": must be at least 1");
   return o;
 }

@@ -6,12 +6,12 @@
 #include <optional>
 #include <set>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "engine/main/command.h"
 #include "engine/main/model_options.h"
 #include "engine/sampler.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/output_file.h"
 #include "kernels/base/program.h"
@@ -32,28 +32,27 @@ struct Options {
 
 Options parse(int argc, char** argv) {
   Options o;
-  CLI::App app{"Logits of a given sequence", "assay logits"};
-  house_style(app,
-              "assay logits --model engine/models/tiny-gemma4-moe-q4_0.gguf --ids 2,5,2130 "
-              "--positions last "
-              "--raw last.f32");
-  auto* source = app.add_option_group("sequence", "exactly one");
-  source->add_option("--ids", o.ids, "token ids: 2,5,..")->type_name("IDS");
-  source->add_option("--ids-file", o.ids_file, "the same in a file")->type_name("FILE");
-  source->require_option(1);
+  CommandLine app("Logits of a given sequence",
+                  "assay logits",
+                  "assay logits --model engine/models/tiny-gemma4-moe-q4_0.gguf --ids 2,5,2130 "
+                  "--positions last "
+                  "--raw last.f32");
+  CommandLine& source = app.exactly_one_of("sequence");
+  source.add_option("--ids", o.ids, "token ids: 2,5,..").type_name("IDS");
+  source.add_option("--ids-file", o.ids_file, "the same in a file").type_name("FILE");
   app.add_option("--positions", o.positions, "all, last, or a list: 0,7")
-      ->type_name("LIST")
-      ->capture_default_str();
+      .type_name("LIST")
+      .show_default();
   app.add_option("--raw", o.raw_path, "rows of n_vocab float32, little endian, positions rising")
-      ->type_name("OUT");
+      .type_name("OUT");
   app.add_flag("--step", o.step, "feed token by token instead of in chunks");
   app.add_option(
          "--route-from", o.route_from, "exact: take the experts that the exact lane chooses")
-      ->type_name("LANE");
+      .type_name("LANE");
   add_model_options(app, o.model);
   app.add_option("--json", o.json_path, "write {positions, vocab, argmax, armed}, - is stdout")
-      ->type_name("PATH");
-  parse_command_line(app, argc, argv);
+      .type_name("PATH");
+  app.parse(argc, argv);
   if (!o.route_from.empty() && o.route_from != "exact") {
     throw UserError("--route-from '" + o.route_from + "': valid is exact");
   }
@@ -67,7 +66,7 @@ std::set<int> wanted_positions(const std::string& text, std::size_t tokens) {
     for (std::size_t i = 0; i < tokens; ++i) wanted.insert(static_cast<int>(i));
     return wanted;
   }
-  for (const TokenId p : parse_ids(text, "--positions")) {
+  for (const TokenId p : parse_ids(text, "--positions", "a position")) {
     if (p < 0 || p >= static_cast<int>(tokens)) {
       throw UserError("--positions " + std::to_string(p) + ": the sequence has positions 0.." +
                       std::to_string(tokens - 1));

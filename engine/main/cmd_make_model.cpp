@@ -4,11 +4,11 @@
 #include <string>
 #include <thread>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "engine/main/command.h"
 #include "engine/make_model.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/program.h"
 
@@ -26,28 +26,24 @@ int run(int argc, char** argv) {
   std::string out;
   std::string json_path;
   int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 16U));
-  CLI::App app{"Write a random model; the same bytes from the same seed on every machine",
-               "assay make-model"};
-  house_style(app, "assay make-model --preset spec --type q4_k --out build/spec.gguf");
+  CommandLine app("Write a random model; the same bytes from the same seed on every machine",
+                  "assay make-model",
+                  "assay make-model --preset spec --type q4_k --out build/spec.gguf");
   app.add_option("--preset", options.preset, joined(make_model_presets()))
-      ->required()
-      ->type_name("NAME");
+      .required()
+      .type_name("NAME");
   app.add_option("--type", options.type, joined(make_model_types()))
-      ->type_name("TYPE")
-      ->capture_default_str();
+      .type_name("TYPE")
+      .show_default();
   app.add_option(
          "--embedding-type", options.embedding_type, "block type of token_embd, default: as --type")
-      ->type_name("TYPE");
-  app.add_option("--rng-seed", options.seed, "seed of every value")
-      ->type_name("N")
-      ->capture_default_str();
-  app.add_option("--out", out, "the file to write")->required()->type_name("FILE");
-  app.add_option("--threads", threads, "does not change the bytes")
-      ->type_name("N")
-      ->capture_default_str();
+      .type_name("TYPE");
+  app.add_option("--rng-seed", options.seed, "seed of every value").type_name("N").show_default();
+  app.add_option("--out", out, "the file to write").required().type_name("FILE");
+  app.add_option("--threads", threads, "does not change the bytes").type_name("N").show_default();
   app.add_option("--json", json_path, "write {path, bytes, tensors} as JSON to a file, - is stdout")
-      ->type_name("PATH");
-  parse_command_line(app, argc, argv);
+      .type_name("PATH");
+  app.parse(argc, argv);
   if (threads < 1 || threads > 256)
     throw UserError("--threads " + std::to_string(threads) + ": 1 to 256 are valid");
 

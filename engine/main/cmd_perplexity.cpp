@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "engine/main/command.h"
 #include "engine/main/model_options.h"
 #include "engine/perplexity.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/output_file.h"
 #include "kernels/base/program.h"
@@ -19,19 +19,18 @@ namespace assay {
 namespace {
 
 int run(int argc, char** argv) {
-  CLI::App app{"Perplexity of a text: BOS + windows of 1024 tokens, tokens from 256 on scored",
-               "assay perplexity"};
-  house_style(app,
-              "assay perplexity --model engine/models/tiny-gemma4-moe-q4_0.gguf "
-              "--text-file engine/testdata/heldout.txt");
+  CommandLine app("Perplexity of a text: BOS + windows of 1024 tokens, tokens from 256 on scored",
+                  "assay perplexity",
+                  "assay perplexity --model engine/models/tiny-gemma4-moe-q4_0.gguf "
+                  "--text-file engine/testdata/heldout.txt");
   ModelOptions options;
   std::string text_file;
   std::string json_path;
-  app.add_option("--text-file", text_file, "the text")->type_name("FILE")->required();
+  app.add_option("--text-file", text_file, "the text").type_name("FILE").required();
   add_model_options(app, options);
   app.add_option("--json", json_path, "write {perplexity, loss, tokens, windows}, - is stdout")
-      ->type_name("PATH");
-  parse_command_line(app, argc, argv);
+      .type_name("PATH");
+  app.parse(argc, argv);
 
   protect_input(text_file);
   const std::string text = read_file(text_file);

@@ -2,12 +2,12 @@
 #include <cmath>
 #include <iostream>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "bench/ledger.h"
 #include "engine/main/ab_gates.h"
 #include "engine/main/command.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/program.h"
 #include "kernels/base/record.h"
@@ -18,10 +18,10 @@ namespace {
 using nlohmann::json;
 
 int run(int argc, char** argv) {
-  CLI::App app(
+  CommandLine app(
       "Write the plan of an A/B: arms, tiers, pairs, bars. Its hash fixes the order of the runs.",
-      "assay plan");
-  house_style(app, "assay plan --op gemv_quant --b avx2 --out plan.json");
+      "assay plan",
+      "assay plan --op gemv_quant --b avx2 --out plan.json");
   PlanFlags flags;
   std::string out;
   std::string json_path;
@@ -35,16 +35,16 @@ int run(int argc, char** argv) {
   app.add_option("--family-size",
                  family_size,
                  "members confirmed together; the claim must hold at alpha / N")
-      ->capture_default_str();
+      .show_default();
   app.add_option("--extension-s0",
                  extension_s0,
                  "allow extension by the e-process with this frozen A/A sd (log scale)");
-  app.add_option("--max-pairs", max_pairs, "end of the extension")->capture_default_str();
+  app.add_option("--max-pairs", max_pairs, "end of the extension").show_default();
   app.add_option("--results", results, "folder with earlier records, for the planned MDE")
-      ->capture_default_str();
-  app.add_option("--out", out, "plan file to write")->required();
+      .show_default();
+  app.add_option("--out", out, "plan file to write").required();
   app.add_option("--json", json_path, "write the outcome as JSON to PATH, or to stdout for -");
-  parse_command_line(app, argc, argv);
+  app.parse(argc, argv);
   if (!stage.empty() && stage != "screen" && stage != "confirm")
     throw UserError("--stage " + stage + ": screen or confirm");
   if (flags.op.empty()) throw UserError("--op: name the op");

@@ -3,13 +3,13 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "bench/expert_stream.h"
 #include "engine/main/command.h"
 #include "engine/main/record_options.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/program.h"
 #include "kernels/base/record.h"
@@ -27,38 +27,28 @@ int run(int argc, char** argv) {
   StreamOptions o;
   std::string type = "q4_0";
   RecordOptions record_to;
-  CLI::App app{
+  CommandLine app(
       "Read bandwidth of this machine's memory, and the share of it that each variant of\n"
       "experts_host reaches on experts drawn at random from more memory than a cache holds.",
-      "assay probe"};
-  house_style(app, "assay probe --gib 2 --threads 2");
+      "assay probe",
+      "assay probe --gib 2 --threads 2");
   app.add_option("--gib", o.gib, "memory the experts are drawn from")
-      ->check(CLI::Range(0.01, 64.0))
-      ->capture_default_str();
-  app.add_option("--threads", o.threads, "threads")
-      ->check(CLI::Range(1, 256))
-      ->capture_default_str();
+      .range(0.01, 64.0)
+      .show_default();
+  app.add_option("--threads", o.threads, "threads").range(1, 256).show_default();
   app.add_option("--rounds", o.rounds, "rounds of probe and variants")
-      ->check(CLI::Range(3, 1000))
-      ->capture_default_str();
-  app.add_option("--calls", o.calls, "calls a round and arm")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app.add_option("--type", type, "block type of all matrices")->capture_default_str();
-  app.add_option("--hidden", o.hidden, "hidden size")
-      ->check(CLI::Range(256, 65536))
-      ->capture_default_str();
-  app.add_option("--width", o.width, "expert width")
-      ->check(CLI::Range(32, 65536))
-      ->capture_default_str();
-  app.add_option("--top-k", o.top_k, "experts a call")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
+      .range(3, 1000)
+      .show_default();
+  app.add_option("--calls", o.calls, "calls a round and arm").range(1, 1000).show_default();
+  app.add_option("--type", type, "block type of all matrices").show_default();
+  app.add_option("--hidden", o.hidden, "hidden size").range(256, 65536).show_default();
+  app.add_option("--width", o.width, "expert width").range(32, 65536).show_default();
+  app.add_option("--top-k", o.top_k, "experts a call").range(1, 64).show_default();
   app.add_flag("!--small-pages", o.huge_pages, "4 KB pages");
   app.add_flag(
       "--cpu-time", o.cpu_time, "CPU time instead of wall clock: one thread on a busy machine");
   add_record_options(app, record_to);
-  parse_command_line(app, argc, argv);
+  app.parse(argc, argv);
   check_record_options(record_to);
   const auto parsed = parse_block_type(type);
   if (!parsed) throw UserError("--type " + type + ": no block type");

@@ -10,7 +10,6 @@
 #include <optional>
 #include <span>
 
-#include <CLI/CLI.hpp>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -23,6 +22,7 @@
 #include "engine/main/ab_gates.h"
 #include "engine/main/command.h"
 #include "kernels/base/build_id.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 #include "kernels/base/program.h"
@@ -497,32 +497,30 @@ void print_answer(const Campaign& campaign, bool complete, bool scratch) {
 
 int run(int argc, char** argv) {
   Options o;
-  CLI::App app(
+  CommandLine app(
       "Proves variants against stock on this machine: parity, a screening of all (no claims), a "
       "confirmation of the best with fresh data, and the proven set of what won. Records of losers "
       "are kept. Interrupted, the same command goes on where it stopped: a finished comparison of "
       "this build and plan is never run again.",
-      "assay prove");
-  house_style(app, "assay prove --ops gemv_quant,gemm_quant --budget-s 1200");
-  app.add_option("--backend", o.backend, "host, cuda")->capture_default_str();
+      "assay prove",
+      "assay prove --ops gemv_quant,gemm_quant --budget-s 1200");
+  app.add_option("--backend", o.backend, "host, cuda").show_default();
   app.add_option("--ops", o.ops, "ops to prove, e.g. a,b; default: all with variants")
-      ->delimiter(',');
+      .delimiter(',');
   app.add_option(
       "--budget-s", o.budget_s, "start no comparison that would end later; default: none");
   app.add_option("--confirm", o.confirm, "variants of an op and lane to confirm, 1..3")
-      ->capture_default_str();
+      .show_default();
   app.add_option(
       "--pairs", o.pairs, "pairs of a confirmation; default: 12, 16 or 24, as the noise asks");
-  app.add_option("--blocks", o.blocks, "timed blocks a start when confirming")
-      ->capture_default_str();
-  app.add_option("--screen-blocks", o.screen_blocks, "the same when screening")
-      ->capture_default_str();
-  app.add_option("--bar", o.bar, "smallest speed-up of interest")->capture_default_str();
-  app.add_option("--threads", o.threads, "host threads of each arm")->capture_default_str();
-  app.add_option("--out", o.out, "results folder")->capture_default_str();
+  app.add_option("--blocks", o.blocks, "timed blocks a start when confirming").show_default();
+  app.add_option("--screen-blocks", o.screen_blocks, "the same when screening").show_default();
+  app.add_option("--bar", o.bar, "smallest speed-up of interest").show_default();
+  app.add_option("--threads", o.threads, "host threads of each arm").show_default();
+  app.add_option("--out", o.out, "results folder").show_default();
   app.add_flag("--scratch", o.scratch, "allow a dirty tree; watermarked, never armed by `proven`");
   app.add_option("--json", o.json_path, "write the outcome as JSON to PATH, or to stdout for -");
-  parse_command_line(app, argc, argv);
+  app.parse(argc, argv);
   if (o.backend != "host" && o.backend != "cuda")
     throw UserError("--backend '" + o.backend + "': valid are host, cuda");
   if (o.backend == "cuda") throw HardwareError("--backend cuda: this version proves host variants");

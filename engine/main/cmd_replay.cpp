@@ -7,10 +7,9 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "engine/main/command.h"
 #include "engine/main/plot_runner.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/program.h"
 #include "replay/report.h"
@@ -159,54 +158,49 @@ int run(int argc, char** argv) {
   std::string forms;
   for (const PolicyEntry* p : all_policies())
     forms += std::string(forms.empty() ? "" : " ") + p->forms;
-  CLI::App app{"Replay routing traces against cache policies.\nPolicies: " + forms};
-  house_style(app,
-              "assay replay traces/tiny-capture.mrt --policies lru,decay32,belady --residency "
-              "0.25,0.5 --plot out");
+  CommandLine app("Replay routing traces against cache policies.\nPolicies: " + forms,
+                  "assay replay",
+                  "assay replay traces/tiny-capture.mrt --policies lru,decay32,belady --residency "
+                  "0.25,0.5 --plot out");
   app.add_option("traces",
                  f.traces,
                  "inputs: .mrt .jsonl .csv .ids .oracleGeneral; several are several conversations")
-      ->required()
-      ->type_name("T..");
+      .required()
+      .type_name("T..");
   app.add_option(
          "--policies",
          f.policies,
          "comma list; default lru,decay32,belady (plain: lru,lfu,fifo,sieve,s3fifo,arc,belady)")
-      ->type_name("LIST");
+      .type_name("LIST");
   app.add_option(
          "--residency", f.residency, "cache sizes as shares of all experts; default 0.25,0.5")
-      ->type_name("LIST");
-  app.add_option("--slots", f.slots, "cache sizes in experts")->type_name("LIST");
-  app.add_option("--cache-gib", f.cache_gib, "cache sizes in GiB")->type_name("LIST");
+      .type_name("LIST");
+  app.add_option("--slots", f.slots, "cache sizes in experts").type_name("LIST");
+  app.add_option("--cache-gib", f.cache_gib, "cache sizes in GiB").type_name("LIST");
   app.add_option("--partition", f.partition, "global, layer (each layer has slots / layers)")
-      ->type_name("P")
-      ->capture_default_str();
-  app.add_option("--mode", f.mode, "group (default), plain (default for flat logs)")
-      ->type_name("M");
-  app.add_option("--experts", f.experts, "flat logs: experts a layer")->type_name("N");
-  app.add_option("--steps", f.steps, "replay only the first steps; 0: all")
-      ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+      .type_name("P")
+      .show_default();
+  app.add_option("--mode", f.mode, "group (default), plain (default for flat logs)").type_name("M");
+  app.add_option("--experts", f.experts, "flat logs: experts a layer").type_name("N");
+  app.add_option("--steps", f.steps, "replay only the first steps; 0: all").type_name("N");
   app.add_option("--warmup", f.warmup, "steps that fill the cache and are not counted")
-      ->type_name("N");
-  app.add_option("--split", f.split, "all, train, held-out")->type_name("S")->capture_default_str();
+      .type_name("N");
+  app.add_option("--split", f.split, "all, train, held-out").type_name("S").show_default();
   app.add_flag("--curve", f.curve, "exact misses of LRU and of the optimum at every size");
   app.add_option("--shards-rate", f.shards_rate, "also the sampled LRU curve, with its error")
-      ->type_name("R");
+      .type_name("R");
   app.add_flag("--allocate", f.allocate, "search the slots of each layer");
   app.add_flag("--facts", f.facts, "routing facts of the trace");
-  app.add_option("--cost", f.cost, "cost model: adds expected tokens/s")->type_name("FILE");
+  app.add_option("--cost", f.cost, "cost model: adds expected tokens/s").type_name("FILE");
   app.add_option("--plot", f.plot, "write plots and a report page into this folder")
-      ->type_name("DIR");
+      .type_name("DIR");
   app.add_option("--resamples", f.resamples, "of the bootstrap over conversations")
-      ->type_name("N")
-      ->capture_default_str();
-  app.add_option("--rng-seed", f.seed, "seed of the bootstrap")
-      ->type_name("N")
-      ->capture_default_str();
+      .type_name("N")
+      .show_default();
+  app.add_option("--rng-seed", f.seed, "seed of the bootstrap").type_name("N").show_default();
   app.add_option("--json", f.json, "write the report as JSON to a file, - is stdout")
-      ->type_name("PATH");
-  parse_command_line(app, argc, argv);
+      .type_name("PATH");
+  app.parse(argc, argv);
 
   const auto partition =
       one_of(f.partition, "--partition", {Partition::kGlobal, Partition::kLayer});
@@ -223,7 +217,7 @@ int run(int argc, char** argv) {
   const Mode mode = f.mode.empty() ? (sequence.flat() ? Mode::kPlain : Mode::kGroup)
                                    : one_of(f.mode, "--mode", {Mode::kPlain, Mode::kGroup});
   std::string policies = f.policies;
-  if (app.count("--policies") == 0) {
+  if (!app.given("--policies")) {
     policies = mode == Mode::kPlain ? "lru,lfu,fifo,sieve,s3fifo,arc,belady" : "lru,decay32,belady";
     if (!f.plot.empty() && mode == Mode::kGroup) {
       policies =

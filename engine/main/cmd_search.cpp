@@ -4,12 +4,12 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "engine/main/command.h"
 #include "engine/main/record_options.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/device_info.h"
 #include "kernels/base/error.h"
 #include "kernels/base/program.h"
@@ -88,13 +88,13 @@ json against_baseline(const Report& report) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{
+  CommandLine app(
       "Search the rules of the policy family `successor`: candidates are scored on the train "
       "split, the\n"
       "winner once on the held-out split, beside LRU, decay32 and Belady. Group mode, one global "
       "cache.",
-      "assay search"};
-  house_style(app, "assay search traces/tiny-capture.mrt --candidates 64 --screen-steps 1500");
+      "assay search",
+      "assay search traces/tiny-capture.mrt --candidates 64 --screen-steps 1500");
   std::vector<std::string> paths;
   std::vector<double> residency = {0.25, 0.5};
   SearchOptions options;
@@ -102,27 +102,25 @@ int run(int argc, char** argv) {
   options.screen_steps = 12000;
   int resamples = 2000;
   RecordOptions record_to;
-  app.add_option("traces", paths, "traces with both splits")->required()->type_name("T..");
+  app.add_option("traces", paths, "traces with both splits").required().type_name("T..");
   app.add_option("--residency", residency, "cache sizes as shares of all experts")
-      ->delimiter(',')
-      ->type_name("LIST")
-      ->capture_default_str();
-  app.add_option("--candidates", options.candidates, "the budget")
-      ->type_name("N")
-      ->capture_default_str();
+      .delimiter(',')
+      .type_name("LIST")
+      .show_default();
+  app.add_option("--candidates", options.candidates, "the budget").type_name("N").show_default();
   app.add_option("--screen-steps", options.screen_steps, "train steps that screen a candidate")
-      ->type_name("N")
-      ->capture_default_str();
+      .type_name("N")
+      .show_default();
   app.add_option("--warmup", options.warmup, "steps of each split that are not counted")
-      ->type_name("N");
+      .type_name("N");
   app.add_option("--resamples", resamples, "of the bootstrap over conversations")
-      ->type_name("N")
-      ->capture_default_str();
+      .type_name("N")
+      .show_default();
   app.add_option("--rng-seed", options.seed, "of the candidates and the bootstrap")
-      ->type_name("N")
-      ->capture_default_str();
+      .type_name("N")
+      .show_default();
   add_record_options(app, record_to);
-  parse_command_line(app, argc, argv);
+  app.parse(argc, argv);
   if (resamples < 1 || resamples > 1000000) throw UserError("--resamples must be 1 to 1000000");
   if (options.screen_steps < 1) throw UserError("--screen-steps must be at least 1");
   check_record_options(record_to);

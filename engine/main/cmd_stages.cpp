@@ -4,11 +4,11 @@
 #include <map>
 #include <set>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "engine/main/command.h"
 #include "engine/main/model_options.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/program.h"
 
@@ -25,21 +25,18 @@ struct Options {
 
 Options parse(int argc, char** argv) {
   Options o;
-  CLI::App app{"Intermediate tensors of chosen layers as raw float32", "assay stages"};
-  house_style(app,
-              "assay stages --model engine/models/tiny-gemma4-moe-q4_0.gguf --ids 2,5,2130 "
-              "--layers 0,5 --dir out");
-  app.add_option("--ids", o.ids, "token ids: 2,5,..")->required()->type_name("IDS");
-  app.add_option("--layers", o.layers, "all, or a list: 0,5")
-      ->type_name("LIST")
-      ->capture_default_str();
+  CommandLine app("Intermediate tensors of chosen layers as raw float32",
+                  "assay stages",
+                  "assay stages --model engine/models/tiny-gemma4-moe-q4_0.gguf --ids 2,5,2130 "
+                  "--layers 0,5 --dir out");
+  app.add_option("--ids", o.ids, "token ids: 2,5,..").required().type_name("IDS");
+  app.add_option("--layers", o.layers, "all, or a list: 0,5").type_name("LIST").show_default();
   app.add_option("--dir", o.dir, "folder for stage.blk<N>.<name>.f32 and index.json")
-      ->required()
-      ->type_name("DIR");
+      .required()
+      .type_name("DIR");
   add_model_options(app, o.model);
-  app.add_option("--json", o.json_path, "write the index also here, - is stdout")
-      ->type_name("PATH");
-  parse_command_line(app, argc, argv);
+  app.add_option("--json", o.json_path, "write the index also here, - is stdout").type_name("PATH");
+  app.parse(argc, argv);
   return o;
 }
 
@@ -59,7 +56,7 @@ int run(int argc, char** argv) {
   if (o.layers == "all") {
     for (int i = 0; i < config.layers; ++i) layers.insert(i);
   } else {
-    for (const int i : parse_ids(o.layers, "--layers")) {
+    for (const int i : parse_ids(o.layers, "--layers", "a layer")) {
       if (i < 0 || i >= config.layers) {
         throw UserError("--layers " + std::to_string(i) + ": the model has layers 0.." +
                         std::to_string(config.layers - 1));

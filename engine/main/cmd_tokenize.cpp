@@ -3,11 +3,11 @@
 #include <optional>
 #include <string>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "engine/main/command.h"
 #include "engine/tokenizer.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/output_file.h"
 #include "kernels/base/program.h"
@@ -22,23 +22,23 @@ int run(int argc, char** argv) {
   std::string special = "all";
   std::string json_path;
   bool no_bos = false;
-  CLI::App app{"Text to token ids", "assay tokenize"};
-  house_style(
-      app,
+  CommandLine app(
+      "Text to token ids",
+      "assay tokenize",
       "assay tokenize --model engine/models/tiny-gemma4-moe-q4_0.gguf --text \"Hello, world!\"");
-  app.add_option("--model", model, "GGUF file")->required()->type_name("FILE");
-  auto* given = app.add_option("--text", text, "the text")->type_name("TEXT");
+  app.add_option("--model", model, "GGUF file").required().type_name("FILE");
+  const auto given = app.add_option("--text", text, "the text").type_name("TEXT");
   app.add_option("--text-file", text_file, "the text is this file's bytes")
-      ->type_name("FILE")
-      ->excludes(given);
+      .type_name("FILE")
+      .excludes(given);
   app.add_flag("--no-bos", no_bos, "without BOS in front");
   app.add_option(
          "--special", special, "special tokens that are recognised: all, user-defined, none")
-      ->type_name("MODE")
-      ->capture_default_str();
+      .type_name("MODE")
+      .show_default();
   app.add_option("--json", json_path, "write {ids} as JSON to a file, - is stdout")
-      ->type_name("PATH");
-  parse_command_line(app, argc, argv);
+      .type_name("PATH");
+  app.parse(argc, argv);
   const auto mode = parse_special_mode(special);
   if (!mode) throw UserError("--special '" + special + "': valid are all, user-defined, none");
   if (!text && text_file.empty()) throw UserError("one of --text and --text-file is needed");

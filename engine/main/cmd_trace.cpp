@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "engine/main/command.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/program.h"
 #include "replay/facts.h"
@@ -202,68 +202,61 @@ int run(int argc, char** argv) {
   bool facts = false;
   CutOptions cut;
   ComposeOptions compose;
-  CLI::App app{"Routing traces (.mrt): look, check, convert, cut, merge, compose"};
-  house_style(app, "assay trace info traces/tiny-capture.mrt --facts");
-  app.require_subcommand(1);
-  const auto sub = [&](const char* name, const char* text, const char* example) {
-    CLI::App* s = app.add_subcommand(name, text);
-    s->footer(std::string("Example: ") + example);
-    s->get_formatter()->column_width(34);
-    return s;
-  };
-  CLI::App* info = sub("info", "geometry, steps, conversations", "assay trace info T.mrt --json -");
-  info->add_option("trace", in, "a .mrt file")->required()->type_name("T");
-  info->add_flag("--facts", facts, "also read it all: sharing, skew, reuse, working set");
-  info->add_option("--json", json_path, "JSON to a file, - is stdout")->type_name("PATH");
-  CLI::App* chk =
-      sub("check", "read every record, compare counts and checksums", "assay trace check T.mrt");
-  chk->add_option("trace", in, "a .mrt file")->required()->type_name("T");
-  chk->add_option("--json", json_path, "JSON to a file, - is stdout")->type_name("PATH");
-  CLI::App* conv = sub("convert",
-                       "between .mrt and .jsonl; from .csv; to .ids and .oracleGeneral",
-                       "assay trace convert T.mrt T.jsonl");
-  conv->add_option("in", in, "the input; its kind is seen from magic and suffix")
-      ->required()
-      ->type_name("IN");
-  conv->add_option("out", out, "the output; its suffix names the kind")
-      ->required()
-      ->type_name("OUT");
-  CLI::App* cutter = sub("cut",
-                         "keep some steps, conversations or one split",
-                         "assay trace cut T.mrt --first-step 100 --steps 50 --out U.mrt");
-  cutter->add_option("trace", in, "a .mrt file")->required()->type_name("T");
-  cutter->add_option("--first-step", cut.first_step, "first step to keep")->type_name("N");
-  cutter->add_option("--steps", cut.steps, "how many; default: to the end")->type_name("N");
-  cutter->add_option("--conversations", cut.conversations, "ids to keep")
-      ->delimiter(',')
-      ->type_name("LIST");
-  cutter->add_option("--split", split, "keep one split: train, held-out")->type_name("S");
-  cutter->add_option("--out", out, "the result")->required()->type_name("FILE");
-  CLI::App* merger =
-      sub("merge", "append traces of one geometry", "assay trace merge A.mrt B.mrt --out C.mrt");
-  merger->add_option("traces", ins, ".mrt files")->required()->type_name("T..");
-  merger->add_option("--out", out, "the result")->required()->type_name("FILE");
-  CLI::App* composer =
-      sub("compose",
-          "a larger geometry from pairs of conversations, labelled composed",
-          "assay trace compose T.mrt --layers 30 --experts 128 --top-k 8 --out C.mrt");
-  composer->add_option("trace", in, "a .mrt file")->required()->type_name("T");
-  composer->add_option("--layers", compose.geometry.layers, "layers")
-      ->type_name("N")
-      ->capture_default_str();
-  composer->add_option("--experts", compose.geometry.experts, "experts, twice the source's")
-      ->type_name("N")
-      ->capture_default_str();
-  composer->add_option("--top-k", compose.geometry.top_k, "members a group")
-      ->type_name("N")
-      ->capture_default_str();
-  composer->add_flag(
+  CommandLine app("Routing traces (.mrt): look, check, convert, cut, merge, compose",
+                  "assay trace",
+                  "assay trace info traces/tiny-capture.mrt --facts");
+  CommandLine& info =
+      app.add_command("info", "geometry, steps, conversations", "assay trace info T.mrt --json -");
+  info.add_option("trace", in, "a .mrt file").required().type_name("T");
+  info.add_flag("--facts", facts, "also read it all: sharing, skew, reuse, working set");
+  info.add_option("--json", json_path, "JSON to a file, - is stdout").type_name("PATH");
+  CommandLine& chk = app.add_command(
+      "check", "read every record, compare counts and checksums", "assay trace check T.mrt");
+  chk.add_option("trace", in, "a .mrt file").required().type_name("T");
+  chk.add_option("--json", json_path, "JSON to a file, - is stdout").type_name("PATH");
+  CommandLine& conv =
+      app.add_command("convert",
+                      "between .mrt and .jsonl; from .csv; to .ids and .oracleGeneral",
+                      "assay trace convert T.mrt T.jsonl");
+  conv.add_option("in", in, "the input; its kind is seen from magic and suffix")
+      .required()
+      .type_name("IN");
+  conv.add_option("out", out, "the output; its suffix names the kind").required().type_name("OUT");
+  CommandLine& cutter =
+      app.add_command("cut",
+                      "keep some steps, conversations or one split",
+                      "assay trace cut T.mrt --first-step 100 --steps 50 --out U.mrt");
+  cutter.add_option("trace", in, "a .mrt file").required().type_name("T");
+  cutter.add_option("--first-step", cut.first_step, "first step to keep").type_name("N");
+  cutter.add_option("--steps", cut.steps, "how many; default: to the end").type_name("N");
+  cutter.add_option("--conversations", cut.conversations, "ids to keep")
+      .delimiter(',')
+      .type_name("LIST");
+  cutter.add_option("--split", split, "keep one split: train, held-out").type_name("S");
+  cutter.add_option("--out", out, "the result").required().type_name("FILE");
+  CommandLine& merger = app.add_command(
+      "merge", "append traces of one geometry", "assay trace merge A.mrt B.mrt --out C.mrt");
+  merger.add_option("traces", ins, ".mrt files").required().type_name("T..");
+  merger.add_option("--out", out, "the result").required().type_name("FILE");
+  CommandLine& composer =
+      app.add_command("compose",
+                      "a larger geometry from pairs of conversations, labelled composed",
+                      "assay trace compose T.mrt --layers 30 --experts 128 --top-k 8 --out C.mrt");
+  composer.add_option("trace", in, "a .mrt file").required().type_name("T");
+  composer.add_option("--layers", compose.geometry.layers, "layers").type_name("N").show_default();
+  composer.add_option("--experts", compose.geometry.experts, "experts, twice the source's")
+      .type_name("N")
+      .show_default();
+  composer.add_option("--top-k", compose.geometry.top_k, "members a group")
+      .type_name("N")
+      .show_default();
+  composer.add_flag(
       "--uniform", compose.uniform, "the control arm: uniform routing of the same shape");
-  composer->add_option("--rng-seed", compose.seed, "seed of the pairing")
-      ->type_name("N")
-      ->capture_default_str();
-  composer->add_option("--out", out, "the result")->required()->type_name("FILE");
-  parse_command_line(app, argc, argv);
+  composer.add_option("--rng-seed", compose.seed, "seed of the pairing")
+      .type_name("N")
+      .show_default();
+  composer.add_option("--out", out, "the result").required().type_name("FILE");
+  app.parse(argc, argv);
 
   // Every command that writes reads while it writes.
   std::error_code ignored;
@@ -274,17 +267,17 @@ int run(int argc, char** argv) {
     }
   }
   ins.pop_back();
-  if (info->parsed()) {
+  if (info.given()) {
     show_info(in, facts, json_path);
     return 0;
   }
-  if (chk->parsed()) {
+  if (chk.given()) {
     check(in, json_path);
     return 0;
   }
-  if (conv->parsed()) {
+  if (conv.given()) {
     convert(in, out);
-  } else if (cutter->parsed()) {
+  } else if (cutter.given()) {
     if (split == "train") {
       cut.split = Split::kTrain;
     } else if (split == "held-out") {
@@ -293,7 +286,7 @@ int run(int argc, char** argv) {
       throw UserError("--split '" + split + "': valid are train, held-out");
     }
     cut_trace(in, out, cut);
-  } else if (merger->parsed()) {
+  } else if (merger.given()) {
     merge_traces(ins, out);
   } else {
     compose_trace(in, out, compose);

@@ -3,12 +3,13 @@
 #include <iostream>
 #include <map>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "bench/load_record.h"
 #include "bench/verify.h"
 #include "engine/main/command.h"
 #include "kernels/base/build_id.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/program.h"
 #include "kernels/base/proven.h"
@@ -29,6 +30,7 @@ class Verifier {
       json kept = record;
       kept.erase("runs");
       by_id_[record.value("record_sha256", "")] = std::move(kept);
+      if (record.at("schema") == "assay-daemon-load") return load_record_faults(record);
       return record.at("schema") == "assay-parity" ? parity_record_faults(record)
                                                    : std::vector<std::string>{};
     };
@@ -108,17 +110,17 @@ class Verifier {
 };
 
 int run(int argc, char** argv) {
-  CLI::App app(
+  CommandLine app(
       "Recompute stored records: schema, hashes, analysis and verdict from plan and runs, bit for "
       "bit; proven sets are held to the records that they name.",
-      "assay verify");
-  house_style(app, "assay verify results");
+      "assay verify",
+      "assay verify results");
   std::vector<std::string> paths;
   std::string json_path;
   app.add_option("RECORDS", paths, "record files (.jsonl), proven sets (.json) or folders of them")
-      ->required();
+      .required();
   app.add_option("--json", json_path, "write the outcome as JSON to PATH, or to stdout for -");
-  parse_command_line(app, argc, argv);
+  app.parse(argc, argv);
 
   std::vector<std::string> files;
   std::vector<std::string> sets;

@@ -3,10 +3,10 @@
 #include <charconv>
 #include <cmath>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/build_id.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/gpu_memory.h"
 #include "kernels/base/log.h"
@@ -41,22 +41,22 @@ Profile read_profile(const std::string& name, const DeviceInfo& device, const st
 
 }  // namespace
 
-void add_model_options(CLI::App& app, ModelOptions& o) {
-  app.add_option("--model", o.model, "GGUF file")->required()->type_name("FILE");
-  app.add_option("--backend", o.backend, "host, cuda")->type_name("NAME")->capture_default_str();
+void add_model_options(CommandLine& app, ModelOptions& o) {
+  app.add_option("--model", o.model, "GGUF file").required().type_name("FILE");
+  app.add_option("--backend", o.backend, "host, cuda").type_name("NAME").show_default();
   app.add_option("--numerics", o.numerics, "exact, fast (int8 activations)")
-      ->type_name("LANE")
-      ->capture_default_str();
+      .type_name("LANE")
+      .show_default();
   app.add_option("--kv", o.kv, "cache type f32, f16; default f32 in the exact lane, else f16")
-      ->type_name("TYPE");
+      .type_name("TYPE");
   app.add_option("--profile", o.profile, "stock, proven, or a profile's file")
-      ->type_name("P")
-      ->capture_default_str();
-  app.add_option("--threads", o.threads, "1..256; default: all of the machine")->type_name("N");
+      .type_name("P")
+      .show_default();
+  app.add_option("--threads", o.threads, "1..256; default: all of the machine").type_name("N");
   app.add_option("--ctx", o.ctx, "context in tokens; default: the trained one, at most 4096")
-      ->type_name("N");
+      .type_name("N");
   app.add_option("--vram-budget", o.vram_budget_gib, "GPU memory in GiB, cuda only")
-      ->type_name("GIB");
+      .type_name("GIB");
 }
 
 ModelSettings resolve(const ModelOptions& o) {
@@ -171,7 +171,7 @@ void log_armed(const Model& model) {
   }
 }
 
-std::vector<TokenId> parse_ids(std::string_view text, const char* flag) {
+std::vector<TokenId> parse_ids(std::string_view text, const char* flag, const char* what) {
   constexpr std::string_view kBetween = " \t\r\n,[]";
   std::vector<TokenId> ids;
   for (std::size_t at = text.find_first_not_of(kBetween); at != std::string_view::npos;) {
@@ -180,13 +180,13 @@ std::vector<TokenId> parse_ids(std::string_view text, const char* flag) {
     TokenId id = 0;
     const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
     if (error != std::errc() || stop != word.data() + word.size()) {
-      throw UserError(std::string(flag) + ": '" + std::string(word.substr(0, 40)) +
-                      "' is not a token id");
+      throw UserError(std::string(flag) + ": '" + std::string(word.substr(0, 40)) + "' is not " +
+                      what);
     }
     ids.push_back(id);
     at = text.find_first_not_of(kBetween, end);
   }
-  if (ids.empty()) throw UserError(std::string(flag) + ": no token ids given");
+  if (ids.empty()) throw UserError(std::string(flag) + ": nothing given");
   return ids;
 }
 

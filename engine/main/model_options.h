@@ -9,11 +9,9 @@
 
 #include "engine/forward.h"
 
-namespace CLI {
-class App;
-}
-
 namespace assay {
+
+class CommandLine;
 
 struct ModelOptions {
   std::string model;
@@ -27,7 +25,7 @@ struct ModelOptions {
 };
 
 // --model --backend --numerics --kv --profile --threads --ctx --vram-budget
-void add_model_options(CLI::App& app, ModelOptions& options);
+void add_model_options(CommandLine& app, ModelOptions& options);
 
 // Reads the switches from the environment and the profile, and checks every value. UserError (exit 2) listing what is
 // valid, InputError (3) for a profile that is no profile, HardwareError (77) for a backend that this build or machine
@@ -44,7 +42,10 @@ nlohmann::json armed_json(const Model& model);
 // The same as log lines on stderr; nothing when all ops run stock.
 void log_armed(const Model& model);
 
-// "2,5,7" or "[2, 5, 7]" or white space between: token ids. UserError naming `flag` and the first bad word.
-std::vector<TokenId> parse_ids(std::string_view text, const char* flag);
+// "2,5,7" or "[2, 5, 7]" or white space between: token ids, or other whole numbers that `what` names. UserError naming
+// `flag` and the first bad word.
+std::vector<TokenId> parse_ids(std::string_view text,
+                               const char* flag,
+                               const char* what = "a token id");
 
 }  // namespace assay

@@ -2,12 +2,12 @@
 
 #include <iostream>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "bench/ab.h"
 #include "engine/main/ab_gates.h"
 #include "kernels/base/build_id.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/program.h"
 #include "kernels/base/record.h"
 
@@ -15,14 +15,14 @@ namespace assay {
 
 using nlohmann::json;
 
-void add_record_options(CLI::App& app, RecordOptions& options) {
+void add_record_options(CommandLine& app, RecordOptions& options) {
   app.add_option("--out", options.out, "append the record below this folder (results)")
-      ->type_name("DIR");
+      .type_name("DIR");
   app.add_flag("--scratch",
                options.scratch,
                "allow a dirty tree; the record is watermarked and cannot be cited");
   app.add_option("--json", options.json_path, "write the record to a file, - is stdout")
-      ->type_name("PATH");
+      .type_name("PATH");
 }
 
 void check_record_options(const RecordOptions& options) {

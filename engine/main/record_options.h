@@ -6,11 +6,9 @@
 
 #include "kernels/base/device_info.h"
 
-namespace CLI {
-class App;
-}
-
 namespace assay {
+
+class CommandLine;
 
 struct RecordOptions {
   std::string out;  // folder of results; empty: the record is not stored
@@ -21,7 +19,7 @@ struct RecordOptions {
 };
 
 // --out --scratch --json
-void add_record_options(CLI::App& app, RecordOptions& options);
+void add_record_options(CommandLine& app, RecordOptions& options);
 // Before the work: a record of a dirty build needs --scratch. UserError.
 void check_record_options(const RecordOptions& options);
 

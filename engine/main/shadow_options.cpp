@@ -1,21 +1,21 @@
 #include "engine/main/shadow_options.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/output_file.h"
 
 namespace assay {
 
-void add_shadow_options(CLI::App& app, ShadowOptions& options) {
+void add_shadow_options(CommandLine& app, ShadowOptions& options) {
   app.add_option("--shadow-slots",
                  options.slots,
                  "also run expert_policy over this many slots; the output does not change")
-      ->type_name("N");
+      .type_name("N");
   app.add_option("--shadow-log", options.log, "its decisions, one JSON line a token and layer")
-      ->type_name("FILE");
+      .type_name("FILE");
 }
 
 Shadow::Shadow(const ShadowOptions& options, const Model& model) : options_(options) {

@@ -8,17 +8,15 @@
 
 #include "engine/shadow_cache.h"
 
-namespace CLI {
-class App;
-}
-
 namespace assay {
+
+class CommandLine;
 
 struct ShadowOptions {
   int slots = 0;  // 0: no shadow cache
   std::string log;
 };
-void add_shadow_options(CLI::App& app, ShadowOptions& options);
+void add_shadow_options(CommandLine& app, ShadowOptions& options);
 
 // The policy is the choice of the switch ASSAY_EXPERT_POLICY or the profile. Under parity:<variant> stock decides and is
 // logged, the variant runs beside it and its misses are reported. UserError for a log without slots.

@@ -6,12 +6,12 @@
 #include <cstring>
 #include <iostream>
 
-#include <CLI/CLI.hpp>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "kernels/base/build_id.h"
+#include "kernels/base/command_line.h"
 #include "kernels/base/env.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
@@ -43,14 +43,11 @@ int run_program(const char* name,
     if (const auto level = env.get("ASSAY_LOG_LEVEL")) init_log(level->c_str());
     ASSAY_LOG(debug, "{} {}", name, build_line());
     code = body(argc, argv);
-  } catch (const CLI::Success& done) {
-    code = 0;  // --help and --version have printed
+  } catch (const HelpShown&) {
+    code = 0;
   } catch (const Error& e) {
     std::cerr << name << ": " << e.what() << '\n';
     code = static_cast<int>(e.code());
-  } catch (const CLI::ParseError& e) {
-    std::cerr << name << ": " << e.what() << "\nTry '" << name << " --help'.\n";
-    code = static_cast<int>(Exit::kUsage);
   } catch (const std::bad_alloc&) {
     std::cerr << name << ": out of memory\n";
   } catch (const std::exception& e) {
@@ -62,28 +59,6 @@ int run_program(const char* name,
     code = static_cast<int>(Exit::kCheckFailed);
   }
   return code;
-}
-
-void house_style(CLI::App& app, const char* example) {
-  app.set_version_flag("--version", [] { return "assay " + build_line(); });
-  app.footer(std::string("Example: ") + example);
-  app.get_formatter()->column_width(34);
-}
-
-void parse_command_line(CLI::App& app, int argc, char** argv) {
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& e) {
-    app.exit(e);  // prints help or version to stdout
-    throw;
-  } catch (const CLI::ParseError& e) {
-    std::string text = e.what();
-    std::string commands;  // an option group is a subcommand without a name
-    for (const auto* s : app.get_subcommands([](CLI::App* s) { return !s->get_name().empty(); }))
-      commands += " " + s->get_name();
-    if (!commands.empty() && app.get_subcommands().empty()) text += "; valid commands:" + commands;
-    throw UserError(text + " (--help lists what is valid)");
-  }
 }
 
 void write_json(const std::string& path, const std::string& document) {

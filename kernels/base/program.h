@@ -5,24 +5,15 @@
 #include <string>
 #include <string_view>
 
-namespace CLI {
-class App;
-}
-
 namespace assay {
 
 // Runs body and turns exceptions into documented exit codes with one message on stderr: assay::Error -> its code,
-// CLI::ParseError -> 2 (help and version -> 0), std::bad_alloc and anything else -> 1. Sets up logging first and
+// HelpShown -> 0, std::bad_alloc and anything else -> 1. Sets up logging first and
 // refuses unknown ASSAY_* variables, so that a typo cannot measure stock against stock.
 int run_program(const char* name,
                 int argc,
                 char** argv,
                 const std::function<int(int, char**)>& body);
-
-// Adds --version and the footer ("Example: ..") and the house's formatting to an app or a subcommand.
-void house_style(CLI::App& app, const char* example);
-// Parses argv into app; a bad flag becomes UserError naming it and, when the app has subcommands, the valid ones.
-void parse_command_line(CLI::App& app, int argc, char** argv);
 
 // Writes one JSON document (already serialised) to stdout for "-", else to the file. Empty path: nothing.
 void write_json(const std::string& path, const std::string& document);
