@@ -6,6 +6,7 @@
 
 #include "bench/ab.h"
 #include "bench/analysis.h"
+#include "bench/process.h"
 #include "engine/main/ab_gates.h"
 #include "engine/main/command.h"
 #include "kernels/base/command_line.h"
@@ -91,11 +92,11 @@ int run(int argc, char** argv) {
     throw UserError("give either --plan P.json or --op OP --b VARIANT");
   const Plan plan = plan_path.empty() ? plan_from_flags(flags)
                                       : plan_from_json(parse_json_file(plan_path), plan_path);
-  require_clean(scratch);
-  const OpInfo& op = find_op(plan.op);
+  require_clean(scratch, plan.backend);
+  const OpInfo& op = op_of(plan.op, plan.backend);
   check_plan_against(plan, op);
-  const ParityGate gate =
-      run_parity_gate(op, plan.b, results_folder(out, host_device().name, scratch));
+  const ParityGate gate = run_parity_gate(
+      op, plan.b, plan.backend, results_folder(out, device_of(plan.backend).name, scratch));
   std::string path;
   const json record = run_sitting(plan, op, gate, {out, scratch, peer_path, std::nullopt}, path);
   write_json(json_path, canonical_json(record));
