@@ -15,10 +15,14 @@
 #include "bench/analysis.h"
 #include "bench/child.h"
 #include "bench/stats.h"
+#include "bench/timing_cases.h"
 #include "kernels/base/build_id.h"
+#include "kernels/base/card_probe.h"
 #include "kernels/base/device_info.h"
 #include "kernels/base/error.h"
+#include "kernels/base/gpu_memory.h"
 #include "kernels/base/log.h"
+#include "kernels/base/nvml.h"
 #include "kernels/base/proven.h"
 #include "kernels/base/record.h"
 #include "kernels/base/rng.h"
@@ -89,10 +93,13 @@ class Sitting {
   bool run_pair(const ScheduledPair& pair) {
     const double suspended = device_.suspended_s();
     const HostLoad load = device_.load();
+    const std::string card = device_.card_state();
     const char code_b = schedule_.code_a == 'X' ? 'Y' : 'X';
     StartRecord arms[2];  // [0] coded as A, [1] coded as B
     const int order[2] = {pair.a_first ? 0 : 1, pair.a_first ? 1 : 0};
     bool failed = false;
+    // On a card a start is mostly the driver's and the filling of copies: the two go side by side.
+    const bool together = plan_.backend != "host";
     for (int position = 0; position < 2 && !failed; ++position) {
       const int which = order[position];
       StartRecord& s = arms[which];
@@ -111,13 +118,26 @@ class Sitting {
                {"fallback", json::object()},
                {"host", nullptr},
                {"gpu", nullptr}};
-      failed = !guarded(s, [&] { start(s, which == 1 ? plan_.a : plan_.b); });
+      failed = !guarded(s, [&] {
+        s.arm = device_.start(s.variant, which == 1 ? plan_.a : plan_.b);
+        if (!together) greet(s);
+      });
+    }
+    for (const int which : order) {
+      if (together && !failed) failed = !guarded(arms[which], [&] { greet(arms[which]); });
     }
     if (!failed) failed = !run_blocks(pair, arms);
+    const std::string card_now = device_.card_state();
     for (const int which : order) {
       StartRecord& s = arms[which];
       if (s.run.is_null()) continue;  // the other arm failed before this one was started
       Usage usage;
+      json tiers = nullptr;
+      if (s.arm && !failed && !card.empty())
+        failed = !guarded(s, [&] { tiers = json::parse(s.arm->card()); });
+      if (!card.empty())
+        s.run["gpu"] = {
+            {"tiers", tiers}, {"before", json::parse(card)}, {"after", json::parse(card_now)}};
       if (s.arm && !failed) failed = !guarded(s, [&] { usage = s.arm->finish(); });
       const HostLoad now = device_.load();
       s.run["host"] = {{"cpu_s", usage.cpu_s},
@@ -147,8 +167,8 @@ class Sitting {
     return !suspended_now;
   }
 
-  void start(StartRecord& s, const std::string& other) {
-    s.arm = device_.start(s.variant, other);
+  void greet(StartRecord& s) {
+    s.arm->greet();
     const ArmIdentity& id = s.arm->identity();
     s.run["pid_start_ns"] = id.pid_start_ns;
     s.run["switch_proof"] = {{"seen_in_process", id.switch_seen}, {"child_echo", id.switch_echo}};
@@ -247,6 +267,7 @@ class Sitting {
     }
     samples["wall"].push_back(reply.wall_s);
     samples["cpu"].push_back(reply.cpu_s);
+    if (reply.event_s > 0.0) samples["event"].push_back(reply.event_s);
     samples["wait"].push_back(reply.wait_s);
     samples["ran"].push_back(reply.ran_s);
     samples["outer"].push_back(reply.outer_s);
@@ -259,8 +280,10 @@ class Sitting {
   }
 
   // One short block in which every call has new content: what is only fast on repeated input shows here.
+  // On a card there is no host code in a timed call that could tell one input from another.
   void audit(StartRecord& s, int tier) {
     const Calibration& size = calibration(s, tier);
+    if (plan_.backend != "host") return;
     if (size.group_calls == 1) return;  // the timed blocks already change the content at every call
     BlockRequest request;
     request.tier = tier;
@@ -471,7 +494,8 @@ std::string numerics_of(const Problem& problem) {
 std::vector<PlanTier> default_tiers(const OpInfo& op,
                                     const std::string& a,
                                     const std::string& b,
-                                    const std::string& numerics) {
+                                    const std::string& numerics,
+                                    const DeviceInfo& device) {
   if (op.make_problem == nullptr || op.case_names.empty()) {
     throw UserError("op " + op.name +
                     " has no cases of its own to time: the engine lane judges it");
@@ -484,12 +508,17 @@ std::vector<PlanTier> default_tiers(const OpInfo& op,
   };
   std::vector<Candidate> all;
   std::string why = "no finite case";
+  // Where there are timing cases, no other is looked at: to make a problem takes time.
+  const bool timing = std::any_of(op.case_names.begin(), op.case_names.end(), [](const auto& name) {
+    return name.starts_with(kTimingPrefix);
+  });
   for (std::size_t i = 0; i < op.case_names.size(); ++i) {
+    if (timing && !op.case_names[i].starts_with(kTimingPrefix)) continue;
     const auto problem = op.make_problem(i, 0);
     if (problem->mostly_nonfinite()) continue;
     bool eligible = true;
     for (const std::string& v : {a, b}) {
-      if (const Why reason = problem->ineligible(op.find(v), host_device())) {
+      if (const Why reason = problem->ineligible(op.find(v), device)) {
         eligible = false;
         why = reason;
       }
@@ -519,7 +548,11 @@ std::vector<PlanTier> default_tiers(const OpInfo& op,
   std::stable_sort(all.begin(), all.end(), [](const Candidate& x, const Candidate& y) {
     return x.work > y.work;
   });
+  // The CPU executor takes minutes for a model's shape; its times say nothing anyway.
+  const bool executed = device.backend == Backend::kCuda && gpu::simulated();
+  if (executed) std::reverse(all.begin(), all.end());
   if (all.size() > 3) all.resize(3);
+  if (executed) all.resize(1);
   std::vector<PlanTier> tiers;
   for (const Candidate& c : all) {
     tiers.push_back({c.name, "micro", 1.0 / static_cast<double>(all.size()), true});
@@ -527,8 +560,30 @@ std::vector<PlanTier> default_tiers(const OpInfo& op,
   return tiers;
 }
 
-json machine_record() {
-  json m = machine_json(host_device());
+// The card, and what it gives in this sitting. Measured once a process.
+static const json& card_record() {
+  static const json card = [] {
+    const DeviceInfo& d = gpu::device();
+    const gpu::LaunchCost cost = gpu::launch_cost(gpu::simulated() ? 2 : 50);
+    const CardMonitor monitor;
+    return json{{"compute_capability", d.cc},
+                {"multiprocessors", d.multiprocessors},
+                {"memory_bytes", d.memory_bytes},
+                {"l2_bytes", d.l2_bytes},
+                {"driver", monitor.driver()},
+                {"nvml", monitor.absent().empty() ? "present" : "none: " + monitor.absent()},
+                {"read_bytes_per_s", gpu::read_bandwidth()},
+                {"copy_bytes_per_s", gpu::copy_bandwidth()},
+                {"event_floor_us", cost.event_floor_us},
+                {"launch_us", cost.launch_us},
+                {"launch_sync_us", cost.launch_sync_us},
+                {"graph_node_us", cost.node_us}};
+  }();
+  return card;
+}
+
+json machine_record(const DeviceInfo& device) {
+  json m = machine_json(device);
   utsname names{};
   m["kernel"] = ::uname(&names) == 0 ? std::string(names.release) : "";
   m["governor"] = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
@@ -539,7 +594,7 @@ json machine_record() {
     if (!size.empty()) largest_kib = std::max<std::int64_t>(largest_kib, std::atoll(size.c_str()));
   }
   m["last_level_cache_bytes"] = largest_kib * 1024;
-  m["gpu"] = nullptr;
+  m["gpu"] = device.backend == Backend::kCuda ? card_record() : json(nullptr);
   return m;
 }
 

@@ -49,10 +49,12 @@ std::string numerics_of(const Problem& problem);
 std::vector<PlanTier> default_tiers(const OpInfo& op,
                                     const std::string& a,
                                     const std::string& b,
-                                    const std::string& numerics);
+                                    const std::string& numerics,
+                                    const DeviceInfo& device = host_device());
 
-// CPU, kernel, governor, cache sizes: what a host record says about its machine. Never a host name.
-nlohmann::json machine_record();
+// CPU, kernel, governor, cache sizes: what a record says about its machine; of a card also what it gives in this sitting (key gpu).
+// Never a host name.
+nlohmann::json machine_record(const DeviceInfo& device = host_device());
 
 // results/<card>/<date>_<commit>, or results/scratch for scratch runs, below `root`.
 std::string results_folder(const std::string& root, const std::string& card, bool scratch);

@@ -29,6 +29,7 @@ constexpr double kAuditFloorS = 2e-6;
 // Time a group may take outside its own clock beyond what A's groups take.
 constexpr double kHiddenFloorS = 20e-6;
 constexpr double kHiddenShare = 0.1;
+constexpr double kEventShare = 0.01;    // events have steps of half a microsecond
 constexpr double kMaxWaitShare = 0.10;  // of several threads; one thread's waiting is subtracted
 constexpr double kMaxDiscardShare = 0.10;
 constexpr double kEquivalence = 0.005;
@@ -48,8 +49,9 @@ struct Start {
   const json* samples = nullptr;
 };
 
-// Busy seconds of each block.
+// Busy seconds of each block: by the card's clock where there is one.
 std::vector<double> block_times(const json& samples, int threads) {
+  if (samples.contains("event")) return samples["event"].get<std::vector<double>>();
   std::vector<double> out;
   for (std::size_t i = 0; i < samples.at("wall").size(); ++i) {
     out.push_back(
@@ -63,7 +65,8 @@ std::vector<double> block_times(const json& samples, int threads) {
 // the block is taken off at the claimed speed. A child that hides time shows here.
 double group_overhead(const json& samples, const char* clock, int threads) {
   const double group_calls = samples.at("group_calls");
-  const bool warmed = samples.at("warmed");
+  // The wall clock of a card's groups starts after the warm-up.
+  const bool warmed = samples.at("warmed").get<bool>() && std::string_view(clock) != "wall";
   const auto busy = block_times(samples, threads);
   std::vector<double> each;
   for (std::size_t i = 0; i < busy.size(); ++i) {
@@ -107,9 +110,11 @@ std::vector<Start> read_starts(const json& record, const Plan& plan) {
         const json& v = (*s.samples)[t.id];
         const auto n = v.at("wall").size();
         if (n == 0 || v.at("calls").size() != n || v.at("cpu").size() != n ||
-            v.at("outer").size() != n || v.at("wait").size() != n || v.at("ran").size() != n) {
-          throw InputError(where + "/samples/" + t.id +
-                           ": wall, cpu, wait, ran, outer and calls differ in length or are empty");
+            v.at("outer").size() != n || v.at("wait").size() != n || v.at("ran").size() != n ||
+            (v.contains("event") && v["event"].size() != n)) {
+          throw InputError(
+              where + "/samples/" + t.id +
+              ": wall, cpu, wait, ran, outer, event and calls differ in length or are empty");
         }
         for (std::size_t i = 0; i < n; ++i) {
           if (!(v["wall"][i].get<double>() > 0.0) || !(v["calls"][i].get<double>() >= 1.0)) {
@@ -306,6 +311,13 @@ Findings find_faults(const json& record,
             who + " used more processors than the plan's " + std::to_string(plan.threads) +
                 " thread(s) on tier " + tier);
       }
+      if (v.contains("event")) {
+        double event = 0.0;
+        for (const json& e : v["event"]) event += e.get<double>();
+        // Both clocks see the same groups; the wall also sees the last wait end.
+        if (!(event <= wall * (1.0 + kEventShare)))
+          add(out.invalid, where + ": the card's clock shows more than the wall on tier " + tier);
+      }
       if (v.at("outputs_checked").get<int>() < 1)
         add(out.invalid, where + ": no output of tier " + tier + " was checked");
     }
@@ -351,6 +363,7 @@ Findings find_faults(const json& record,
     std::vector<double> repeats;
     std::vector<double> hides_outer;
     std::vector<double> hides_ran;
+    std::vector<double> hides_wall;
     for (const auto& [pair, both] : by_pair) {
       if (both.a == nullptr || both.b == nullptr) continue;
       const json& va = both.a->samples->at(t.id);
@@ -370,13 +383,20 @@ Findings find_faults(const json& record,
                margin;
       };
       hides_outer.push_back(hidden("outer"));
-      hides_ran.push_back(hidden("ran"));
+      if (vb.contains("event")) {
+        // The thread that waits for a card runs all the time: its time on a core says nothing.
+        hides_wall.push_back(hidden("wall"));
+      } else {
+        hides_ran.push_back(hidden("ran"));
+      }
     }
     if (shown_above_zero(repeats))
       out.invalid.push_back("B is faster on tier " + t.id + " only while its input repeats");
     if (shown_above_zero(hides_outer) || (plan.threads == 1 && shown_above_zero(hides_ran)))
       out.invalid.push_back("B's clock on tier " + t.id +
                             " disagrees with the parent's and the kernel's");
+    if (shown_above_zero(hides_wall))
+      out.invalid.push_back("B's events on tier " + t.id + " disagree with the wall clock");
   }
   return out;
 }

@@ -60,6 +60,7 @@ struct BlockReply {
   double cpu_s = 0.0;   // process CPU time over the same groups
   double wait_s =
       0.0;  // time its threads waited for a core over the same groups, as the kernel counted
+  double event_s = 0.0;  // the same groups on the card's clock; 0 on the host
   // The parent's clock from request to answer, less waiting for a core: not the child's to forge.
   double outer_s = 0.0;
   double ran_s = 0.0;  // time on a core over the whole block, as the kernel told the parent
@@ -89,12 +90,16 @@ struct HostLoad {
 class Arm {
  public:
   virtual ~Arm() = default;
+  // Waits until the started process is ready; before this it has no identity. Throws ArmError.
+  virtual void greet() {}
   virtual const ArmIdentity& identity() const = 0;
   // Group and block sizes so that a block holds at least `block_us` of work.
   virtual Calibration calibrate(int tier, int block_us) = 0;
   virtual BlockReply block(const BlockRequest& request) = 0;
   // The raw output bytes of the last group of the last block, copied by the harness when its clock stopped.
   virtual std::vector<std::vector<std::byte>> outputs(int tier) = 0;
+  // What the child says of the card it ran on, after its last block, as one JSON text; empty on the host.
+  virtual std::string card() { return ""; }
   virtual Usage finish() = 0;
 };
 
@@ -109,6 +114,8 @@ class Device {
                             const BlockRequest& request,
                             const std::vector<std::vector<std::byte>>& outputs) = 0;
   virtual HostLoad load() const = 0;
+  // Clocks, power and throttling of the card now, as one JSON text; empty on the host.
+  virtual std::string card_state() const { return ""; }
   // Seconds the machine was suspended since it started: a jump voids the pair in progress.
   virtual double suspended_s() const = 0;
   // A seed nobody could know before now.

@@ -43,9 +43,13 @@ std::vector<std::string> lanes_of(const OpInfo& op) {
   return lanes;
 }
 
-Standing standing_now(bool scratch) {
-  return {
-      host_device().name, build_id().commit, build_id().tree_sha256, executable_sha256(), scratch};
+Standing standing_now(bool scratch, const DeviceInfo& device) {
+  return {device.name,
+          build_id().commit,
+          build_id().tree_sha256,
+          executable_sha256(),
+          scratch,
+          to_string(device.backend)};
 }
 
 bool stands_for(const json& record, const Plan& plan, const Standing& now) {
@@ -80,8 +84,8 @@ const json* standing_parity(const std::vector<json>& records,
   const json* latest = nullptr;
   for (const json& r : records) {
     if (r.at("schema") != "assay-parity" || r.at("op") != op || r.at("variant") != variant ||
-        r.at("backend") != "host" || r.at("exe_sha256") != now.exe_sha256 || !same_build(r, now) ||
-        r.at("source").at("digest") != source_digest(op, variant))
+        r.at("backend") != now.backend || r.at("exe_sha256") != now.exe_sha256 ||
+        !same_build(r, now) || r.at("source").at("digest") != source_digest(op, variant))
       continue;
     if (latest == nullptr || r.at("recorded_utc") >= latest->at("recorded_utc")) latest = &r;
   }

@@ -23,8 +23,9 @@ struct Standing {
   std::string tree_sha256;
   std::string exe_sha256;
   bool scratch = false;
+  std::string backend = "host";
 };
-Standing standing_now(bool scratch);
+Standing standing_now(bool scratch, const DeviceInfo& device = host_device());
 // An A/B record of this very plan, card, build and sources. Its verdict plays no part: a finished comparison is never
 // run again because of what it found, and that is what keeps a resumed campaign unbiased.
 bool stands_for(const nlohmann::json& record, const Plan& plan, const Standing& now);

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "bench/card_timer.h"
 #include "bench/run_queue.h"
 #include "kernels/base/error.h"
 #include "kernels/base/host_pool.h"
@@ -96,54 +97,54 @@ bool pin(const std::vector<int>& cpus) {
   return ::sched_setaffinity(0, sizeof set, &set) == 0;
 }
 
-// Timed groups of one tier.
-class Timer {
+// On the host: the calls themselves, between two readings of the clock.
+class HostTimer final : public TierTimer {
  public:
-  Timer(FreshProblem& tier, int variant, Stream stream, const RunQueueClock& queue)
-      : tier_(tier), variant_(variant), stream_(stream), queue_(queue) {}
-
-  struct Result {
-    double wall_s = 0.0;
-    double cpu_s = 0.0;
-    double wait_s = 0.0;
-    int preempted = 0;
-    bool inputs_intact = true;
-  };
-  Result run(int groups, int calls_a_group, std::uint64_t seed, bool warm) {
+  HostTimer(const OpInfo& op, std::size_t case_index, int variant, Stream stream)
+      : tier_(op, case_index), variant_(variant), stream_(stream) {}
+  Why ineligible() const override { return tier_.problem().ineligible(variant_, host_device()); }
+  void prepare() override { tier_.problem().prepare(variant_); }
+  TimedGroups run(int groups, int calls_a_group, std::uint64_t seed, bool warm) override {
     Problem& problem = tier_.problem();
     // Warm code and data with content that no timed group has.
     if (warm) {
       tier_.freshen(group_seed(seed, -1));
       problem.run(variant_, stream_);
     }
-    Result result;
+    TimedGroups result;
     for (int g = 0; g < groups; ++g) {
       tier_.freshen(group_seed(seed, g));
       const std::uint64_t before = tier_.fresh_hash();
-      const int switches = involuntary_switches();
-      const double waited = queue_.read().waited_s;
-      const double cpu = process_cpu_s();
+      const ThreadClocks clocks;
       const auto start = Clock::now();
       for (int c = 0; c < calls_a_group; ++c) problem.run(variant_, stream_);
       const auto stop = Clock::now();
-      result.cpu_s += process_cpu_s() - cpu;
+      clocks.add_to(result);
       if (g + 1 == groups)
         outputs_ = tier_.copy_outputs();  // at once: work done later comes too late
       result.wall_s += seconds(stop - start);
-      // A thread that ended takes its count along.
-      result.wait_s += std::max(0.0, queue_.read().waited_s - waited);
-      result.preempted += involuntary_switches() - switches;
       result.inputs_intact = result.inputs_intact && tier_.fresh_hash() == before;
     }
     return result;
   }
-  const std::vector<std::vector<std::byte>>& outputs() const { return outputs_; }
+  std::vector<std::vector<std::byte>> outputs() override { return outputs_; }
+  std::uint64_t input_hash() override {
+    tier_.freshen(0);
+    return tier_.input_hash();
+  }
+  std::string broken_guard() override { return tier_.problem().broken_guard(); }
+  // Long against the clock (0.05 %) but short against the block; a problem with in-out fields must restart from its own state at
+  // every call.
+  double least_group_s(double, double clock_floor_s) const override {
+    return tier_.accumulates() ? 0.0 : std::max(50e-6, 2000.0 * clock_floor_s);
+  }
+  int whole_calls(int calls) const override { return calls; }
+  json card() override { return nullptr; }
 
  private:
-  FreshProblem& tier_;
+  FreshProblem tier_;
   int variant_;
   Stream stream_;
-  const RunQueueClock& queue_;
   std::vector<std::vector<std::byte>> outputs_;
 };
 
@@ -158,7 +159,24 @@ double clock_floor_s() {
   return best;
 }
 
+// Of this process, for as long as it lives.
+const RunQueueClock& own_run_queue() {
+  static const RunQueueClock queue("self");
+  return queue;
+}
+
 }  // namespace
+
+ThreadClocks::ThreadClocks()
+    : cpu_s_(0.0), waited_s_(own_run_queue().read().waited_s), switches_(involuntary_switches()) {
+  cpu_s_ = process_cpu_s();  // last: what is read before it is not in it
+}
+void ThreadClocks::add_to(TimedGroups& groups) const {
+  groups.cpu_s += process_cpu_s() - cpu_s_;
+  // A thread that ended takes its count along.
+  groups.wait_s += std::max(0.0, own_run_queue().read().waited_s - waited_s_);
+  groups.preempted += involuntary_switches() - switches_;
+}
 
 std::uint64_t group_seed(std::uint64_t block_seed, int group) {
   return mix(block_seed, static_cast<std::uint64_t>(static_cast<std::int64_t>(group)) + 0x51ULL);
@@ -240,7 +258,8 @@ std::vector<std::vector<std::byte>> FreshProblem::copy_outputs() const {
 
 // Requests and answers are lines; outputs follow their line as raw bytes.
 //   calibrate T BLOCK_US      -> groups G calls C
-//   block T GROUPS CALLS SEED WARM EXTRA -> done WALL CPU WAIT PREEMPTED INTACT GUARD     (seconds as hex floats, GUARD "-" when whole)
+//   block T GROUPS CALLS SEED WARM EXTRA -> done WALL CPU WAIT EVENT PREEMPTED INTACT GUARD (seconds as hex floats, GUARD "-" when whole)
+//   card                      -> one line of JSON: what each tier says of the card, by tier
 //   outputs T                 -> bytes N1 N2 ..  then the bytes
 //   quit                      -> inputs intact|changed
 int serve_arm(const OpInfo& op,
@@ -250,25 +269,29 @@ int serve_arm(const OpInfo& op,
               int out) {
   const int variant = op.find(switch_value);
   if (variant < 0) throw UserError(op.switch_name + "=" + switch_value + ": no such variant");
-  const bool pinned = pin(options.cpus);
+  const bool on_card = options.backend == Backend::kCuda;
+  // On a card the sets are filled by all cores first, and the driver's own threads stay free.
+  bool pinned = !on_card && pin(options.cpus);
   std::unique_ptr<HostPool> pool;
   if (options.threads > 1) pool = std::make_unique<HostPool>(options.threads);
   const Stream stream{nullptr, pool.get()};
-  const RunQueueClock queue("self");
 
-  std::vector<std::unique_ptr<FreshProblem>> tiers;
-  std::vector<Timer> timers;
+  std::vector<std::unique_ptr<TierTimer>> tiers;
   std::vector<std::uint64_t> hashes;
   json fallback = json::array();
   for (const std::string& name : options.tiers) {
-    tiers.push_back(std::make_unique<FreshProblem>(op, find_case(op, name)));
-    const Why why = tiers.back()->problem().ineligible(variant, host_device());
+    const std::size_t index = find_case(op, name);
+    if (on_card) {
+      tiers.push_back(std::make_unique<CardTimer>(op, index, variant, options.regime));
+    } else {
+      tiers.push_back(std::make_unique<HostTimer>(op, index, variant, stream));
+    }
+    const Why why = tiers.back()->ineligible();
     fallback.push_back(why == nullptr ? "" : why);
-    if (why == nullptr) tiers.back()->problem().prepare(variant);
-    timers.emplace_back(*tiers.back(), variant, stream, queue);
-    tiers.back()->freshen(0);
+    if (why == nullptr) tiers.back()->prepare();
     hashes.push_back(tiers.back()->input_hash());
   }
+  if (on_card) pinned = pin(options.cpus);
   const double floor_s = clock_floor_s();
   const auto answer = [&](const std::string& line) {
     write_all(out, (line + "\n").data(), line.size() + 1);
@@ -288,10 +311,15 @@ int serve_arm(const OpInfo& op,
     if (std::sscanf(line.c_str(), "%15s %u%n", verb, &tier, &consumed) < 1)
       throw InputError("empty request");
     const std::string what = verb;
+    if (what == "card") {
+      json said = json::object();
+      for (std::size_t i = 0; i < tiers.size(); ++i) said[options.tiers[i]] = tiers[i]->card();
+      answer(said.dump());
+      continue;
+    }
     if (what == "quit") {
       bool intact = true;
       for (std::size_t i = 0; i < tiers.size(); ++i) {
-        tiers[i]->freshen(0);
         intact = intact && tiers[i]->input_hash() == hashes[i];
       }
       answer(intact ? "inputs intact" : "inputs changed");
@@ -302,20 +330,22 @@ int serve_arm(const OpInfo& op,
     if (what == "calibrate") {
       int block_us = 0;
       if (std::sscanf(rest, "%d", &block_us) != 1) throw InputError("calibrate without a time");
-      // A group is long against the clock (0.05 %) but short against the block; a problem with in-out fields must
-      // restart from its own state at every call.
-      const double group_s = tiers[tier]->accumulates() ? 0.0 : std::max(50e-6, 2000.0 * floor_s);
-      int calls = 1;
+      const double block_s = block_us * 1e-6;
+      const double group_s = tiers[tier]->least_group_s(block_s, floor_s);
+      int calls = tiers[tier]->whole_calls(1);
       double each = 0.0;
       for (int round = 0; round < 40; ++round) {
         const auto r =
-            timers[tier].run(1, calls, 0xCA11 + static_cast<std::uint64_t>(round), round == 0);
-        each = r.wall_s / calls;
-        if (r.wall_s >= group_s || calls > (1 << 20)) break;
+            tiers[tier]->run(1, calls, 0xCA11 + static_cast<std::uint64_t>(round), round == 0);
+        const double took = r.event_s > 0.0 ? r.event_s : r.wall_s;
+        each = took / calls;
+        if (took >= group_s || calls > (1 << 20)) break;
         const double want = each > 0.0 ? group_s * 1.2 / each : calls * 2.0;
-        calls = static_cast<int>(std::min(std::max(want, calls + 1.0), calls * 8.0));
+        const int next = tiers[tier]->whole_calls(
+            static_cast<int>(std::min(std::max(want, calls + 1.0), calls * 8.0)));
+        if (next <= calls && on_card) break;  // no more calls fit a group
+        calls = next;
       }
-      const double block_s = block_us * 1e-6;
       const int groups = std::max(1, static_cast<int>(block_s / std::max(each * calls, 1e-9)) + 1);
       answer("groups " + std::to_string(groups) + " calls " + std::to_string(calls));
     } else if (what == "block") {
@@ -328,20 +358,21 @@ int serve_arm(const OpInfo& op,
           groups < 1 || calls < 1 || extra < 0) {
         throw InputError("malformed block request");
       }
-      const auto r = timers[tier].run(groups, calls + extra, seed, warm != 0);
-      const std::string guard = tiers[tier]->problem().broken_guard();
-      char text[128];
+      const auto r = tiers[tier]->run(groups, calls + extra, seed, warm != 0);
+      const std::string guard = tiers[tier]->broken_guard();
+      char text[160];
       std::snprintf(text,
                     sizeof text,
-                    "done %a %a %a %d %d ",
+                    "done %a %a %a %a %d %d ",
                     r.wall_s,
                     r.cpu_s,
                     r.wait_s,
+                    r.event_s,
                     r.preempted,
                     r.inputs_intact ? 1 : 0);
       answer(text + (guard.empty() ? std::string("-") : guard));
     } else if (what == "outputs") {
-      const auto& outputs = timers[tier].outputs();
+      const auto outputs = tiers[tier]->outputs();
       std::string header = "bytes";
       for (const auto& o : outputs) header += " " + std::to_string(o.size());
       answer(header);

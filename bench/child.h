@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "kernels/base/op_info.h"
 
 namespace assay {
@@ -14,6 +16,47 @@ struct ChildOptions {
   std::vector<std::string> tiers;  // cases of the op
   int threads = 1;
   std::vector<int> cpus;  // bind to these; empty: leave as is
+  Backend backend = Backend::kHost;
+  std::string regime = "hot";  // of the plan
+};
+
+// Seconds of some groups; a group is some calls on one content, timed together.
+struct TimedGroups {
+  double wall_s = 0.0;
+  double cpu_s = 0.0;
+  double wait_s = 0.0;
+  double event_s = 0.0;  // on the card's clock; 0 on the host
+  int preempted = 0;
+  bool inputs_intact = true;
+};
+
+// How a backend times one tier.
+class TierTimer {
+ public:
+  virtual ~TierTimer() = default;
+  virtual Why ineligible() const = 0;
+  virtual void prepare() = 0;
+  virtual TimedGroups run(int groups, int group_calls, std::uint64_t seed, bool warm) = 0;
+  // What the last group computed, as the judge wants it.
+  virtual std::vector<std::vector<std::byte>> outputs() = 0;
+  virtual std::uint64_t input_hash() = 0;  // of all inputs, on the content of seed 0
+  virtual std::string broken_guard() = 0;
+  // A group is at least this long, and its calls are a multiple of what the backend can time.
+  virtual double least_group_s(double block_s, double clock_floor_s) const = 0;
+  virtual int whole_calls(int calls) const = 0;
+  virtual nlohmann::json card() = 0;  // what is to be said of the card; null on the host
+};
+
+// The clocks of a group other than the wall: CPU time, time without a core, lost cores.
+class ThreadClocks {
+ public:
+  ThreadClocks();
+  void add_to(TimedGroups& groups) const;
+
+ private:
+  double cpu_s_;
+  double waited_s_;
+  int switches_;
 };
 
 // Answers requests on `in` until `quit` or end of file. Returns the exit code. `switch_value` is what the process
@@ -32,7 +75,7 @@ class FreshProblem {
  public:
   static constexpr std::size_t kFreshElements = 16384;
   FreshProblem(const OpInfo& op, std::size_t case_index);
-  Problem& problem() { return *problem_; }
+  Problem& problem() const { return *problem_; }
   bool accumulates() const {
     return accumulates_;
   }  // a kInOut field: every call starts from the same state

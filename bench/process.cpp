@@ -29,7 +29,9 @@
 #include "kernels/base/blocks.h"
 #include "kernels/base/env.h"
 #include "kernels/base/error.h"
+#include "kernels/base/gpu_memory.h"
 #include "kernels/base/measure.h"
+#include "kernels/base/nvml.h"
 #include "kernels/base/sha256.h"
 
 namespace assay {
@@ -140,7 +142,7 @@ class ProcessArm final : public Arm {
              const std::string& variant,
              const std::string& other,
              double sitting_start_s)
-      : timeout_s_(options.timeout_s) {
+      : timeout_s_(options.timeout_s), switch_name_(switch_name) {
     // Environment size alone can move timings, so both arms get the same names and the same number of bytes: the pad takes
     // up the difference between the two variants' names.
     const std::size_t width = std::max(variant.size(), other.size());
@@ -153,6 +155,8 @@ class ProcessArm final : public Arm {
     queue_ = std::make_unique<RunQueueClock>(std::to_string(pid_));
     identity_.pid_start_ns =
         static_cast<std::int64_t>((clock_s(CLOCK_MONOTONIC) - sitting_start_s) * 1e9);
+  }
+  void greet() override {
     const json hello = [&] {
       const std::string line = read_line();
       json parsed = json::parse(line, nullptr, false);
@@ -164,7 +168,7 @@ class ProcessArm final : public Arm {
     identity_.fallback = hello.at("fallback").get<std::vector<std::string>>();
     identity_.clock_floor_s = hello.at("clock_floor_s").get<double>();
     identity_.pinned = hello.at("pinned").get<bool>();
-    inspect(switch_name);
+    inspect(switch_name_);
   }
   ~ProcessArm() override { reap(true); }
   ProcessArm(const ProcessArm&) = delete;
@@ -201,15 +205,17 @@ class ProcessArm final : public Arm {
     int intact = 0;
     char guard[128] = {};
     if (std::sscanf(line.c_str(),
-                    "done %la %la %la %d %d %127[^\n]",
+                    "done %la %la %la %la %d %d %127[^\n]",
                     &reply.wall_s,
                     &reply.cpu_s,
                     &reply.wait_s,
+                    &reply.event_s,
                     &reply.preempted,
                     &intact,
-                    guard) != 6 ||
+                    guard) != 7 ||
         !(reply.wall_s > 0.0 && reply.wall_s < 1e6) || !(reply.cpu_s >= 0.0 && reply.cpu_s < 1e6) ||
-        !(reply.wait_s >= 0.0 && reply.wait_s < 1e6)) {
+        !(reply.wait_s >= 0.0 && reply.wait_s < 1e6) ||
+        !(reply.event_s >= 0.0 && reply.event_s < 1e6)) {
       fail("GARBAGE", "answered block with: " + line);
     }
     reply.inputs_intact = intact == 1;
@@ -232,6 +238,13 @@ class ProcessArm final : public Arm {
     }
     for (auto& o : out) read_bytes(o.data(), o.size());
     return out;
+  }
+
+  std::string card() override {
+    send("card");
+    const std::string line = read_line();
+    if (!json::accept(line)) fail("GARBAGE", "answered card with: " + line);
+    return line;
   }
 
   Usage finish() override {
@@ -410,6 +423,7 @@ class ProcessArm final : public Arm {
   }
 
   double timeout_s_;
+  std::string switch_name_;
   ArmIdentity identity_;
   std::unique_ptr<RunQueueClock> queue_;
   RunQueueClock own_queue_{"self"};
@@ -538,6 +552,38 @@ std::string judge(FreshProblem& fresh,
   return "";
 }
 
+// Parity has judged this very binary's variant on every case; what is left to show is that the timed process computed the same
+// here. So this process computes it too, and a deterministic variant's bytes must be equal; another's must be near.
+std::string judge_on_card(FreshProblem& fresh,
+                          const OpInfo& op,
+                          const std::string& variant,
+                          std::uint64_t content_seed,
+                          const std::vector<std::vector<std::byte>>& outputs) {
+  constexpr double kNear = 1e-5;
+  const int index = op.find(variant);
+  const VariantInfo& info = op.variants.at(static_cast<std::size_t>(index));
+  Problem& problem = fresh.problem();
+  fresh.freshen(content_seed);
+  problem.prepare(index);
+  problem.run(index, Stream{});
+  const auto want = fresh.copy_outputs();
+  std::size_t i = 0;
+  for (const Field& f : problem.fields()) {
+    if (f.dir == Dir::kIn) continue;
+    if (i >= outputs.size() || outputs[i].size() != f.bytes())
+      return f.name + ": not " + std::to_string(f.bytes()) + " bytes";
+    const Difference d = measure_bytes(f.dtype, outputs[i].data(), want[i].data(), f.bytes());
+    const bool near = info.deterministic ? d.mismatched_bytes == 0 : d.rel_l2 <= kNear;
+    if (!near) {
+      return f.name + "[" + std::to_string(d.worst_index) + "] is " +
+             element_text(f.dtype, outputs[i].data(), d.worst_index) +
+             ", the judge's own run gives " + element_text(f.dtype, want[i].data(), d.worst_index);
+    }
+    ++i;
+  }
+  return "";
+}
+
 class ProcessDevice final : public Device {
  public:
   ProcessDevice(const OpInfo& op, const Plan& plan, ProcessOptions options)
@@ -567,6 +613,12 @@ class ProcessDevice final : public Device {
                                  cpus.empty() ? std::string("-") : joined(cpus)}) {
       argv_.push_back(s);
     }
+    if (plan.backend != "host") {
+      for (const char* s : {"--backend", plan.backend.c_str(), "--regime", plan.regime.c_str()})
+        argv_.emplace_back(s);
+      for (auto& problem : problems_) problem->problem().use_device(false);
+      monitor_ = std::make_unique<CardMonitor>();
+    }
     ::signal(SIGPIPE, SIG_IGN);  // a dead child is an ArmError, not the end of the sitting
   }
 
@@ -576,11 +628,24 @@ class ProcessDevice final : public Device {
   std::string judge(const std::string& variant,
                     const BlockRequest& request,
                     const std::vector<std::vector<std::byte>>& outputs) override {
-    return assay::judge(*problems_.at(static_cast<std::size_t>(request.tier)),
-                        op_,
-                        variant,
-                        group_seed(request.seed, request.groups - 1),
-                        outputs);
+    FreshProblem& problem = *problems_.at(static_cast<std::size_t>(request.tier));
+    const std::uint64_t content = group_seed(request.seed, request.groups - 1);
+    return monitor_ != nullptr ? judge_on_card(problem, op_, variant, content, outputs)
+                               : assay::judge(problem, op_, variant, content, outputs);
+  }
+  std::string card_state() const override {
+    if (monitor_ == nullptr) return "";
+    if (!monitor_->absent().empty()) return json{{"absent", monitor_->absent()}}.dump();
+    const CardState s = monitor_->read();
+    return json{{"sm_mhz", s.sm_mhz},
+                {"mem_mhz", s.memory_mhz},
+                {"temp_c", s.temperature_c},
+                {"power_w", s.power_w},
+                {"energy_j", s.energy_j},
+                {"reasons", s.throttle_reasons},
+                {"ecc_uncorrected", s.ecc_uncorrected},
+                {"processes", s.processes}}
+        .dump();
   }
   HostLoad load() const override { return host_load(); }
   double suspended_s() const override { return clock_s(CLOCK_BOOTTIME) - clock_s(CLOCK_MONOTONIC); }
@@ -602,6 +667,7 @@ class ProcessDevice final : public Device {
   ProcessOptions options_;
   std::vector<std::string> argv_;
   std::vector<std::unique_ptr<FreshProblem>> problems_;
+  std::unique_ptr<CardMonitor> monitor_;  // on a card
   double start_s_ = 0.0;
 };
 
@@ -611,6 +677,13 @@ std::unique_ptr<Device> make_process_device(const OpInfo& op,
                                             const Plan& plan,
                                             const ProcessOptions& options) {
   return std::make_unique<ProcessDevice>(op, plan, options);
+}
+
+const DeviceInfo& device_of(const std::string& backend) {
+  if (backend == "host") return host_device();
+  if (const Why why = gpu::unavailable())
+    throw HardwareError("--backend cuda: " + std::string(why));
+  return gpu::device();
 }
 
 ChildCommand parse_child_command(const std::vector<std::string>& args) {
@@ -628,6 +701,10 @@ ChildCommand parse_child_command(const std::vector<std::string>& args) {
       if (value != "-") {
         for (const auto& n : split(value)) c.cpus.push_back(std::atoi(n.c_str()));
       }
+    } else if (key == "--backend") {
+      c.backend = value == "cuda" ? Backend::kCuda : Backend::kHost;
+    } else if (key == "--regime") {
+      c.regime = value;
     } else {
       throw UserError("ab-child: unknown argument " + key);
     }

@@ -28,8 +28,13 @@ struct ChildCommand {
   std::vector<std::string> tiers;
   int threads = 1;
   std::vector<int> cpus;
+  Backend backend = Backend::kHost;
+  std::string regime = "hot";
 };
 ChildCommand parse_child_command(const std::vector<std::string>& args);
+
+// The device that a plan's arms run on: this CPU, or the GPU (HardwareError without one).
+const DeviceInfo& device_of(const std::string& backend);
 
 // Judges a variant's outputs by its declared class, on the judge's own copy of the inputs. Empty when right.
 std::string judge_outputs(const OpInfo& op,

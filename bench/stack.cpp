@@ -96,6 +96,7 @@ json stack_plan_json(const StackPlan& p) {
           {"schema_version", "1.0.0"},
           {"members", p.members},
           {"question", p.question},
+          {"backend", p.backend},
           {"lane", p.lane},
           {"numerics", p.numerics},
           {"threads", p.threads},
@@ -112,6 +113,7 @@ StackPlan stack_plan_from_json(const json& d, const std::string& name) {
   StackPlan p;
   p.members = d.at("members").get<std::map<std::string, std::string>>();
   p.question = d.at("question");
+  p.backend = d.at("backend");
   p.lane = d.at("lane");
   p.numerics = d.at("numerics");
   p.threads = d.at("threads");

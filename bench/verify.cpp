@@ -7,6 +7,7 @@
 #include "bench/analysis.h"
 #include "bench/calibration.h"
 #include "bench/campaign.h"
+#include "bench/card_rows.h"
 #include "bench/expert_stream.h"
 #include "bench/plan.h"
 #include "bench/stack.h"
@@ -169,11 +170,32 @@ std::vector<std::string> model_speed_faults(const json& record) {
   return faults;
 }
 
+// Clean means that the tool came to its end and found nothing, which its log must be there to show.
+std::vector<std::string> sanitize_faults(const json& record) {
+  std::vector<std::string> faults;
+  std::size_t index = 0;
+  for (const json& p : record.at("programs")) {
+    const std::string where = "programs/" + std::to_string(index++) + "/";
+    const std::string outcome = p.at("outcome");
+    if (outcome != "findings" && p.at("findings").get<int>() > 0)
+      faults.push_back(where + "findings: above 0 with outcome " + outcome);
+    if (outcome != "not run" && !p.contains("log_sha256"))
+      faults.push_back(where + "log_sha256: missing, outcome " + outcome + " needs a log");
+  }
+  return faults;
+}
+
 std::string subject_of(const json& record) {
   std::string schema = record.at("schema");
   if (schema == "assay-stack")
     return "stack, " + record.at("plan").at("body").at("numerics").get<std::string>() + " " +
            record.at("verdict").at("word").get<std::string>();
+  if (schema == "assay-sanitize") {
+    std::size_t clean = 0;
+    for (const json& p : record.at("programs")) clean += p.at("outcome") == "clean" ? 1 : 0;
+    return record.at("tool").get<std::string>() + " clean in " + std::to_string(clean) + " of " +
+           std::to_string(record["programs"].size()) + " programs";
+  }
   if (schema == "abg-result") {
     const json& plan = record.at("plan").at("body");
     return plan.at("op").get<std::string>() + "/" + plan.at("b").get<std::string>() + " " +
@@ -306,6 +328,11 @@ std::vector<std::string> record_faults(const json& record, const RecordJudge& ju
   std::vector<std::string> faults;
   const std::string schema = record.at("schema");
   if (schema == "abg-result") faults = ab_faults(record);
+  if (schema == "assay-card-probe") {
+    if (std::string fault = card_probe_fault(record.at("card_probe")); !fault.empty())
+      faults.push_back(std::move(fault));
+  }
+  if (schema == "assay-sanitize") faults = sanitize_faults(record);
   if (schema == "assay-probe") faults = probe_faults(record);
   if (schema == "assay-bench-model") faults = model_speed_faults(record);
   if (schema == "assay-stack") faults = stack_faults(record);

@@ -127,6 +127,35 @@ TEST_F(GoldenCard, GreedyTextOfAllPromptsIsEqual) {
   }
 }
 
+// Beside the goldens' prompts, of which there are fewer: pieces of their sequences.
+TEST_F(EngineCard, HostAndCardSayTheSameOnTenPrompts) {
+  const std::size_t prompts = gpu::simulated() ? 2 : 10;
+  const std::size_t tokens = gpu::simulated() ? 3 : 32;
+  std::vector<std::vector<TokenId>> starts;
+  for (std::size_t i = 0; i < prompts; ++i) {
+    const auto ids = golden().ints(i % 2 == 0 ? "ids2" : "ids3");
+    const std::size_t first = i / 2 * 17;
+    const std::size_t count = gpu::simulated() ? 3 + i : 5 + 3 * i;
+    starts.emplace_back(ids.begin() + static_cast<std::ptrdiff_t>(first),
+                        ids.begin() + static_cast<std::ptrdiff_t>(first + count));
+    starts.back().front() = ids.front();  // the token that begins every text
+  }
+  const auto texts = [&](ModelSettings s) {
+    Model model(kShippedModel, s);
+    std::vector<std::vector<TokenId>> out;
+    for (const auto& start : starts) {
+      Session session(model);
+      std::vector<TokenId> ids{session.feed_greedy(start)};
+      while (ids.size() < tokens) ids.push_back(session.feed_greedy({&ids.back(), 1}));
+      out.push_back(std::move(ids));
+    }
+    return out;
+  };
+  auto on_host = settings(Numerics::kExact, {});
+  on_host.backend = Backend::kHost;
+  EXPECT_EQ(texts(settings(Numerics::kExact, kResident)), texts(on_host));
+}
+
 // A watched session runs op by op, an unwatched one as a graph from the second token on; across the end of a graph's range.
 TEST_F(EngineCard, AGraphGivesTheBitsOfSingleLaunches) {
   Model model(kShippedModel, settings(Numerics::kExact, kResident));
@@ -239,7 +268,7 @@ TEST_F(EngineCard, AnAllocationThatFailsIsAnErrorAndTheNextModelLoads) {
 }
 
 // Every float kernel by its int8 or half counterpart.
-TEST_F(GoldenCard, FastLaneWithVariantsArmedIsWithinQuantisation) {
+Choices quantised() {
   Choices armed;
   for (const auto& [op, variant] : Choices{{"router_topk", "device"},
                                            {"gemv_quant", "dp4a"},
@@ -252,6 +281,58 @@ TEST_F(GoldenCard, FastLaneWithVariantsArmedIsWithinQuantisation) {
   }
   // Its tensor-core tiles take the CPU executor minutes a layer.
   if (gpu::simulated()) armed.erase("experts_prefill");
+  return armed;
+}
+
+// The row whose distance is at this quantile of all rows.
+double row_distance(std::span<const float> got,
+                    std::span<const float> want,
+                    std::size_t vocab,
+                    double quantile) {
+  std::vector<double> rows;
+  for (std::size_t at = 0; at + vocab <= got.size(); at += vocab)
+    rows.push_back(distance(got.subspan(at, vocab), want.subspan(at, vocab)));
+  std::sort(rows.begin(), rows.end());
+  return rows.at(static_cast<std::size_t>(quantile * static_cast<double>(rows.size() - 1)));
+}
+
+TEST_F(GoldenCard, FastLaneWithItsOwnRoutesStaysNearAndSaysTheSame) {
+  Model fast(kShippedModel, settings(Numerics::kFast, quantised()));
+  const auto vocab = static_cast<std::size_t>(fast.config().vocab);
+  if (!gpu::simulated()) {
+    for (const int i : sequences()) {
+      const double median = row_distance(
+          logits_of(fast, i), golden().floats("logits" + std::to_string(i)), vocab, 0.5);
+      EXPECT_LE(median, 0.04) << "sequence " << i;
+      std::printf("sequence %d: median row %.4f\n", i, median);
+    }
+  }
+  int steps = 0;
+  int equal = 0;
+  for (const auto& prompt : golden().prompts()) {
+    auto want = prompt.at("greedy_ids").get<std::vector<TokenId>>();
+    const auto gap = prompt.at("top2_gap").get<std::vector<double>>();
+    if (gpu::simulated()) want.resize(2);
+    Session session(fast);
+    auto logits = session.feed(prompt.at("prompt_ids").get<std::vector<TokenId>>());
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      const TokenId got = greedy_token(logits);
+      if (gap[i] >= 0.25) {
+        EXPECT_EQ(got, want[i]) << prompt.at("prompt") << " step " << i;
+      }
+      equal += got == want[i] ? 1 : 0;
+      ++steps;
+      logits = session.feed({&want[i], 1});
+    }
+    if (gpu::simulated()) break;
+  }
+  EXPECT_EQ(steps, gpu::simulated() ? 2 : 192);
+  EXPECT_GE(equal, 0.95 * steps);
+  std::printf("%d of %d steps equal\n", equal, steps);
+}
+
+TEST_F(GoldenCard, FastLaneWithVariantsArmedIsWithinQuantisation) {
+  const Choices armed = quantised();
   Model exact(kShippedModel, settings(Numerics::kExact, {}));
   Model fast(kShippedModel, settings(Numerics::kFast, armed));
   for (const int i : sequences()) {
@@ -267,6 +348,15 @@ TEST_F(GoldenCard, FastLaneWithVariantsArmedIsWithinQuantisation) {
     const double d = golden_distance(session, i, 9, false);
     EXPECT_LE(d, 0.012) << "sequence " << i;
     EXPECT_GT(d, 1e-6) << "sequence " << i << ": nothing was quantised";
+    if (!gpu::simulated()) {
+      Session again(fast);
+      again.set_hooks({.routes = &routes});
+      const double row = row_distance(logits_of(again, i),
+                                      golden().floats("logits" + std::to_string(i)),
+                                      static_cast<std::size_t>(fast.config().vocab),
+                                      1.0);
+      EXPECT_LE(row, 0.03) << "sequence " << i;
+    }
     std::printf("sequence %d: relative L2 %.4f\n", i, d);
   }
 }

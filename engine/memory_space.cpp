@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "kernels/base/error.h"
+#include "kernels/base/wait_limit.h"
 
 namespace assay {
 namespace {
@@ -48,6 +49,7 @@ void MemorySpace::copy(void* to, const void* from, std::size_t bytes) const {
 
 void MemorySpace::get(void* to, const void* from, std::size_t bytes) const {
   if (on_card()) {
+    const WaitLimit limit("the card's results");
     gpu::download(bytes_of(to), bytes_of(from), bytes, stream_);
     queue_->wait();
   } else if (bytes > 0) {

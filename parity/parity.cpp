@@ -14,6 +14,7 @@
 
 #include "kernels/base/host_pool.h"
 #include "kernels/base/measure.h"
+#include "kernels/base/wait_limit.h"
 #include "parity/compare.h"
 
 namespace assay {
@@ -543,6 +544,8 @@ ParityResult run_parity(const OpInfo& op,
   for (const std::size_t index : cases) {
     CaseBench bench(op, options, pools, index);
     for (std::size_t i = 0; i < chosen.size(); ++i) {
+      std::optional<WaitLimit> limit;  // a kernel that hangs must not hang the judge
+      if (options.device.backend == Backend::kCuda) limit.emplace("a case of parity");
       result.variants[i].cases.push_back(bench.judge(chosen[i], result.variants[i].unchecked));
       if (on_fault) {
         for (const auto& fault : result.variants[i].cases.back().faults) on_fault(fault);

@@ -15,10 +15,12 @@
 #include "bench/child.h"
 #include "bench/ledger.h"
 #include "bench/process.h"
+#include "bench/timing_cases.h"
 #include "bench/verify.h"
 #include "kernels/base/build_id.h"
 #include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
+#include "kernels/base/gpu_memory.h"
 #include "kernels/base/log.h"
 #include "kernels/base/program.h"
 #include "kernels/base/proven.h"
@@ -66,6 +68,9 @@ void add_plan_flags(CommandLine& app, PlanFlags& f) {
       .show_default();
   app.add_option("--protocol", f.protocol, "signed-rank or abg4 (four pairs, bootstrap; no claim)")
       .show_default();
+  app.add_option("--backend", f.backend, "host, cuda").show_default();
+  app.add_option("--regime", f.regime, "hot, or cold-rotate (cuda); default: as the op meets it");
+  app.add_option("--block-us", f.block_us, "least work in a timed block").show_default();
   app.add_option("--threads", f.threads, "host threads of each arm").show_default();
   app.add_option("--blocks", f.blocks, "timed blocks a start").show_default();
   app.add_option("--bar", f.bar, "smallest speed-up of interest").show_default();
@@ -76,9 +81,16 @@ void add_plan_flags(CommandLine& app, PlanFlags& f) {
   app.add_flag("--underpowered", f.underpowered, "start although the planned MDE is above the bar");
 }
 
+const OpInfo& op_of(const std::string& name, const std::string& backend) {
+  if (backend != "host" && backend != "cuda")
+    throw UserError("--backend '" + backend + "': valid are host, cuda");
+  const OpInfo& op = find_op(name);
+  return backend == "cuda" ? with_timing_cases(op) : op;
+}
+
 Plan plan_from_flags(const PlanFlags& flags) {
   PlanFlags f = flags;
-  const OpInfo& op = find_op(f.op);
+  const OpInfo& op = op_of(f.op, f.backend);
   if (f.injected != 0.0 && f.b.empty()) f.b = f.a;
   if (f.b.empty()) throw UserError("--b: name the variant on trial");
   require_variant(op, f.a, "--a");
@@ -89,8 +101,17 @@ Plan plan_from_flags(const PlanFlags& flags) {
     throw UserError("--protocol " + f.protocol + ": signed-rank or abg4");
   if (!f.numerics.empty() && f.numerics != "exact" && f.numerics != "fast")
     throw UserError("--numerics " + f.numerics + ": exact or fast");
+  if (!f.regime.empty() && f.regime != "hot" && (f.regime != "cold-rotate" || f.backend != "cuda"))
+    throw UserError("--regime " + f.regime + ": hot, or with --backend cuda cold-rotate");
   Plan p;
   p.op = op.name;
+  p.backend = f.backend;
+  p.block_us = f.block_us;
+  if (!f.regime.empty()) {
+    p.regime = f.regime;
+  } else if (f.backend == "cuda" && reads_memory(op) && !gpu::simulated()) {
+    p.regime = "cold-rotate";
+  }
   p.a = f.a;
   p.b = f.b;
   p.family = op.name;
@@ -104,7 +125,7 @@ Plan plan_from_flags(const PlanFlags& flags) {
   p.underpowered = f.underpowered;
   p.injected = f.injected;
   if (f.tiers.empty()) {
-    p.tiers = default_tiers(op, p.a, p.b, f.numerics);
+    p.tiers = default_tiers(op, p.a, p.b, f.numerics, device_of(f.backend));
   } else {
     for (const auto& t : f.tiers)
       p.tiers.push_back({t, "micro", 1.0 / static_cast<double>(f.tiers.size()), true});
@@ -129,7 +150,7 @@ void check_plan_against(const Plan& plan, const OpInfo& op) {
         throw UserError("tier " + t.id +
                         ": its calls change their own input, so none can be repeated");
       }
-      if (const Why why = problem->ineligible(op.find(v), host_device())) {
+      if (const Why why = problem->ineligible(op.find(v), device_of(plan.backend))) {
         throw UserError("tier " + t.id + ": " + v + " is not eligible: " + why);
       }
     }
@@ -138,9 +159,6 @@ void check_plan_against(const Plan& plan, const OpInfo& op) {
     throw UserError("lane " + plan.lane +
                     ": a plan of cases is for the micro lane; the whole engine is --lane " +
                     plan.lane + " --op .. --b ..");
-  if (plan.regime != "hot")
-    throw UserError("regime " + plan.regime + ": this build times hot calls only");
-  if (plan.backend != "host") throw HardwareError("backend " + plan.backend + " needs a GPU build");
 }
 
 json parse_json_file(const std::string& path) {
@@ -154,10 +172,12 @@ json parse_json_file(const std::string& path) {
 
 int serve_parity_gate(const std::string& op_name,
                       const std::string& variant,
+                      const std::string& backend,
                       const std::string& record_path) {
   const OpInfo& op = find_op(op_name);
   ParityOptions options;
-  options.device = host_device();
+  options.device = device_of(backend);
+  if (backend != "host") options.threads = {1};
   options.variant = variant;
   json faults = json::array();
   const ParityResult result =
@@ -191,10 +211,19 @@ ParityGate parity_gate_of(const json& record) {
 
 ParityGate run_parity_gate(const OpInfo& op,
                            const std::string& variant,
+                           const std::string& backend,
                            const std::string& folder) {
   const std::string record_path = folder + "/parity_" + op.name + ".jsonl";
-  std::vector<std::string> args{
-      "assay", "ab-parity", "--op", op.name, "--variant", variant, "--record", record_path};
+  std::vector<std::string> args{"assay",
+                                "ab-parity",
+                                "--op",
+                                op.name,
+                                "--variant",
+                                variant,
+                                "--backend",
+                                backend,
+                                "--record",
+                                record_path};
   std::vector<char*> argv;
   for (auto& a : args) argv.push_back(a.data());
   argv.push_back(nullptr);
@@ -234,8 +263,9 @@ ParityGate run_parity_gate(const OpInfo& op,
 }
 
 AaPool aa_pool(const Plan& plan, const std::string& out, bool scratch) {
-  const json like{{"machine", machine_record()}, {"plan", plan_json(plan)}};
-  std::vector<std::string> folders{out + "/" + card_slug(host_device().name)};
+  const DeviceInfo& device = device_of(plan.backend);
+  const json like{{"machine", machine_json(device)}, {"plan", plan_json(plan)}};
+  std::vector<std::string> folders{out + "/" + card_slug(device.name)};
   if (scratch) folders.push_back(out + "/scratch");
   AaPool pool;
   for (const auto& folder : folders) {
@@ -273,7 +303,10 @@ json measured_abg4(const std::string& out) {
   return sum;
 }
 
-void require_clean(bool scratch) {
+void require_clean(bool scratch, const std::string& backend) {
+  if (backend == "cuda" && gpu::simulated() && !scratch) {
+    throw UserError("the CPU executor proves nothing about a card: use --scratch (not citable)");
+  }
   if (build_id().dirty && !scratch) {
     throw UserError(
         "this build is of a tree with uncommitted changes: commit and rebuild, or use --scratch "
@@ -286,7 +319,8 @@ json run_sitting(const Plan& plan,
                  const ParityGate& gate,
                  const SittingOptions& options,
                  std::string& path) {
-  const std::string card = host_device().name;
+  const DeviceInfo& where = device_of(plan.backend);
+  const std::string card = where.name;
   const std::string ledger = ledger_path(options.out, card, plan.backend, options.scratch);
   for (const auto& f : gate.faults) ASSAY_LOG(warn, "parity: {}", f);
   if (!gate.passed()) {
@@ -297,7 +331,7 @@ json run_sitting(const Plan& plan,
   }
   AbInputs inputs;
   inputs.parity = gate.summary;
-  inputs.machine = machine_record();
+  inputs.machine = machine_record(where);
   inputs.source_a = source_json(plan.op, plan.a);
   inputs.source_b = source_json(plan.op, plan.b);
   inputs.scratch = options.scratch;

@@ -28,7 +28,13 @@ struct PlanFlags {
   double bar = 1.015;
   bool underpowered = false;
   double injected = 0.0;
+  std::string backend = "host";
+  std::string
+      regime;  // empty: hot on the host; on a card cold-rotate for what reads weights or the cache, else hot
+  int block_us = 2000;
 };
+// The op of a plan: on a card with its timing cases.
+const OpInfo& op_of(const std::string& name, const std::string& backend);
 void add_plan_flags(CommandLine& app, PlanFlags& flags);
 // UserError for an unknown op, variant, tier or lane.
 Plan plan_from_flags(const PlanFlags& flags);
@@ -47,10 +53,14 @@ struct ParityGate {
 ParityGate parity_gate_of(const nlohmann::json& record);
 // Every case of the op by the variant's declared class, in a child process of this very binary, so that a variant that
 // crashes is a failed parity and not the end of the sitting. The child appends its record to <folder>/parity_<op>.jsonl.
-ParityGate run_parity_gate(const OpInfo& op, const std::string& variant, const std::string& folder);
+ParityGate run_parity_gate(const OpInfo& op,
+                           const std::string& variant,
+                           const std::string& backend,
+                           const std::string& folder);
 // The child's side: runs, appends the record, prints the summary as one line of JSON.
 int serve_parity_gate(const std::string& op,
                       const std::string& variant,
+                      const std::string& backend,
                       const std::string& record_path);
 
 // A/A log ratios of earlier records and which records they are of.
@@ -78,7 +88,7 @@ AaPool aa_pool(const Plan& plan, const std::string& out, bool scratch);
 // is stored below `out`.
 nlohmann::json measured_abg4(const std::string& out);
 
-// A dirty build may only be used with --scratch. UserError.
-void require_clean(bool scratch);
+// A dirty build, and one whose card is the CPU executor, may only be used with --scratch. UserError.
+void require_clean(bool scratch, const std::string& backend = "host");
 
 }  // namespace assay

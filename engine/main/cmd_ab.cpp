@@ -7,6 +7,7 @@
 
 #include "bench/ab.h"
 #include "bench/analysis.h"
+#include "bench/process.h"
 #include "bench/stack.h"
 #include "bench/tiers.h"
 #include "engine/main/ab_gates.h"
@@ -89,12 +90,13 @@ void print_answer(const json& record, const std::string& path, const json& abg4_
 
 // The engine and window lanes: rounds of fresh processes of the whole engine, one switch apart.
 int run_engine(const PlanFlags& flags, const EngineRounds& options, const std::string& json_path) {
-  const OpInfo& op = find_op(flags.op);
+  const OpInfo& op = op_of(flags.op, flags.backend);
   if (flags.b == "stock" || op.find(flags.b) < 0)
     throw UserError("--b " + flags.b + ": op " + op.name + " has no such variant");
   if (flags.a != "stock") throw UserError("--a " + flags.a + ": this lane compares with stock");
   StackPlan plan;
   plan.members = {{op.name, flags.b}};
+  plan.backend = flags.backend;
   plan.lane = flags.lane;
   plan.numerics = flags.numerics.empty() ? "fast" : flags.numerics;
   plan.threads = flags.threads;
@@ -114,7 +116,10 @@ int run_engine(const PlanFlags& flags, const EngineRounds& options, const std::s
   if (flags.pairs < 8 || rounds_for(2, flags.pairs) != flags.pairs || flags.pairs > 60)
     throw UserError("--pairs " + std::to_string(flags.pairs) + ": an even number from 8 to 60");
   const ParityGate gate = run_parity_gate(
-      op, flags.b, results_folder(options.out, host_device().name, options.scratch));
+      op,
+      flags.b,
+      flags.backend,
+      results_folder(options.out, device_of(flags.backend).name, options.scratch));
   if (!gate.passed())
     throw CheckError("parity of " + op.name + "/" + flags.b + " failed: REJECT, nothing is timed");
   const json record = *run_engine_rounds(plan, options);
@@ -156,7 +161,7 @@ int run(int argc, char** argv) {
   if (plan_path.empty() == flags.op.empty())
     throw UserError("give either --plan P.json or --op OP --b VARIANT");
   if (plan_path.empty() && (flags.lane == "engine" || flags.lane == "window")) {
-    require_clean(scratch);
+    require_clean(scratch, flags.backend);
     if (model.empty()) model = shipped_model();
     if (!std::filesystem::is_regular_file(model))
       throw InputError("--model '" + model + "': no such file");
@@ -164,11 +169,11 @@ int run(int argc, char** argv) {
   }
   const Plan plan = plan_path.empty() ? plan_from_flags(flags)
                                       : plan_from_json(parse_json_file(plan_path), plan_path);
-  require_clean(scratch);
-  const OpInfo& op = find_op(plan.op);
+  require_clean(scratch, plan.backend);
+  const OpInfo& op = op_of(plan.op, plan.backend);
   check_plan_against(plan, op);
-  const ParityGate gate =
-      run_parity_gate(op, plan.b, results_folder(out, host_device().name, scratch));
+  const ParityGate gate = run_parity_gate(
+      op, plan.b, plan.backend, results_folder(out, device_of(plan.backend).name, scratch));
   std::string path;
   const json record = run_sitting(plan, op, gate, {out, scratch, peer_path, std::nullopt}, path);
   write_json(json_path, canonical_json(record));

@@ -15,11 +15,13 @@ int run(int argc, char** argv) {
   std::string op;
   std::string variant;
   std::string record;
+  std::string backend = "host";
   app.add_option("--op", op).required();
   app.add_option("--variant", variant).required();
   app.add_option("--record", record).required();
+  app.add_option("--backend", backend);
   app.parse(argc, argv);
-  return serve_parity_gate(op, variant, record);
+  return serve_parity_gate(op, variant, backend, record);
 }
 
 }  // namespace

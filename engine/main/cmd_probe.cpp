@@ -1,4 +1,5 @@
 // assay probe: what this machine's memory gives, and how much of it the experts on the CPU take.
+#include <algorithm>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -6,11 +7,13 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "bench/card_rows.h"
 #include "bench/expert_stream.h"
 #include "engine/main/command.h"
 #include "engine/main/record_options.h"
 #include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
+#include "kernels/base/gpu_memory.h"
 #include "kernels/base/program.h"
 #include "kernels/base/record.h"
 
@@ -23,8 +26,55 @@ constexpr const char* kPeerNote =
     "the yardstick is the read-only loop beside each call; no outside program computes these "
     "experts bit for bit, so there is no peer to time";
 
+json distribution(const json& d, const char* key) {
+  return d.at(key).is_null() ? json("-")
+                             : json(fmt::format("{:.2f}", d[key]["p50"].get<double>()) + " / " +
+                                    fmt::format("{:.2f}", d[key]["p99"].get<double>()));
+}
+
+int probe_card(const RecordOptions& record_to) {
+  json found;
+  {
+    Progress bar("probe", 1000);
+    found = measure_card([&](int done, int total) {
+      bar.update(static_cast<std::uint64_t>(done * 1000 / std::max(total, 1)));
+    });
+  }
+  const json& m = found.at("machine");
+  const json& h = found.at("handshake");
+  if (!record_to.quiet()) {
+    std::cout << fmt::format(
+        "read {:.2f} TB/s, copy {:.2f} TB/s; launch {:.1f} us, launch and wait {:.1f} us, graph "
+        "node {:.2f} us\n",
+        m["read_bytes_per_s"].get<double>() * 1e-12,
+        m["copy_bytes_per_s"].get<double>() * 1e-12,
+        m["launch_us"].get<double>(),
+        m["launch_sync_us"].get<double>(),
+        m["graph_node_us"].get<double>());
+    std::cout << "us, p50 / p99: round trip "
+              << distribution(h, "kernel_round_trip_us").get<std::string>()
+              << ", by the host's clock "
+              << distribution(h, "host_round_trip_us").get<std::string>() << ", store to observe "
+              << distribution(h, "store_to_observe_us").get<std::string>()
+              << ", a layer of a graph " << distribution(h, "layer_us").get<std::string>() << '\n';
+    for (const json& row : found.at("rows"))
+      std::cout << fmt::format("{:<17} {:<13} {:<26} {:>9.2f} us  {:>5.1f} % of read\n",
+                               row["op"].get<std::string>(),
+                               row["variant"].get<std::string>(),
+                               row["case"].get<std::string>(),
+                               row["median_us"].get<double>(),
+                               row["of_read"].get<double>() * 100.0);
+  }
+  json record = record_frame("assay-card-probe", gpu::device());
+  record["scratch"] = record["scratch"].get<bool>() || gpu::simulated();
+  record["card_probe"] = std::move(found);
+  store_record(record_to, std::move(record), "card_probe.jsonl");
+  return 0;
+}
+
 int run(int argc, char** argv) {
   StreamOptions o;
+  std::string backend = "host";
   std::string type = "q4_0";
   RecordOptions record_to;
   CommandLine app(
@@ -32,6 +82,8 @@ int run(int argc, char** argv) {
       "experts_host reaches on experts drawn at random from more memory than a cache holds.",
       "assay probe",
       "assay probe --gib 2 --threads 2");
+  app.add_option("--backend", backend, "host, or cuda: the card, its handshake and its kernels")
+      .show_default();
   app.add_option("--gib", o.gib, "memory the experts are drawn from")
       .range(0.01, 64.0)
       .show_default();
@@ -50,6 +102,9 @@ int run(int argc, char** argv) {
   add_record_options(app, record_to);
   app.parse(argc, argv);
   check_record_options(record_to);
+  if (backend != "host" && backend != "cuda")
+    throw UserError("--backend '" + backend + "': valid are host, cuda");
+  if (backend == "cuda") return probe_card(record_to);
   const auto parsed = parse_block_type(type);
   if (!parsed) throw UserError("--type " + type + ": no block type");
   o.type = *parsed;

@@ -19,6 +19,7 @@
 #include "bench/analysis.h"
 #include "bench/campaign.h"
 #include "bench/ledger.h"
+#include "bench/process.h"
 #include "bench/tiers.h"
 #include "engine/main/ab_gates.h"
 #include "engine/main/command.h"
@@ -54,6 +55,8 @@ struct Options {
   int screen_blocks = 10;
   double bar = 1.015;
   bool scratch = false;
+  std::string regime;
+  int block_us = 2000;
   std::string model;  // of the stack rounds; empty: the shipped one
   std::vector<std::string> stack_tiers{"tiny", "read_128"};
   int stack_rounds = 12;  // at least; 0: no stack
@@ -105,9 +108,10 @@ class Campaign {
  public:
   explicit Campaign(const Options& options)
       : o_(options),
-        now_(standing_now(options.scratch)),
+        device_(device_of(options.backend)),
+        now_(standing_now(options.scratch, device_)),
         folder_(results_folder(o_.out, now_.card, o_.scratch)),
-        set_path_(folder_ + "/proven_host.json") {
+        set_path_(folder_ + "/proven_" + o_.backend + ".json") {
     list_members();
     prepare_out();
     inherit_set();
@@ -142,11 +146,12 @@ class Campaign {
 
  private:
   void list_members() {
-    std::vector<const OpInfo*> ops(all_ops().begin(), all_ops().end());
+    std::vector<const OpInfo*> ops;
+    for (const OpInfo* op : all_ops()) ops.push_back(&op_of(op->name, o_.backend));
     if (!o_.ops.empty()) {
       ops.clear();
       for (const std::string& name : o_.ops) {
-        const OpInfo* op = &find_op(name);
+        const OpInfo* op = &op_of(name, o_.backend);
         if (std::find(ops.begin(), ops.end(), op) == ops.end()) ops.push_back(op);
       }
     }
@@ -154,23 +159,27 @@ class Campaign {
       const std::size_t before = members_.size() + untimed_.size();
       const auto lanes = lanes_of(*op);
       for (const VariantInfo& v : op->variants) {
-        if (v.stage == Stage::kStock || !v.host_declared) continue;
+        if (v.stage == Stage::kStock || !declared(v)) continue;
         if (lanes.empty())
           untimed_.push_back(op->name + " " + v.name + ": the op has no cases of its own to time");
       }
       for (const std::string& lane : lanes) {
         for (const VariantInfo& v : op->variants) {
-          if (v.stage == Stage::kStock || !v.host_declared) continue;
+          if (v.stage == Stage::kStock || !declared(v)) continue;
           add_member(*op, lane, v);
         }
       }
       if (!o_.ops.empty() && members_.size() + untimed_.size() == before)
-        untimed_.push_back(op->name + ": no variant for the host");
+        untimed_.push_back(op->name + ": no variant for " + o_.backend);
     }
     if (members_.empty()) {
       throw HardwareError("nothing to prove here" +
                           (untimed_.empty() ? std::string() : ": " + untimed_.front()));
     }
+  }
+
+  bool declared(const VariantInfo& v) const {
+    return device_.backend == Backend::kHost ? v.host_declared : v.cuda_declared;
   }
 
   void add_member(const OpInfo& op, const std::string& lane, const VariantInfo& variant) {
@@ -181,8 +190,12 @@ class Campaign {
     flags.threads = o_.threads;
     flags.blocks = o_.screen_blocks;
     flags.bar = o_.bar;
+    flags.backend = o_.backend;
+    flags.regime = o_.regime;
+    flags.block_us = o_.block_us;
     try {
-      for (const PlanTier& t : default_tiers(op, flags.a, flags.b, lane == "any" ? "" : lane))
+      for (const PlanTier& t :
+           default_tiers(op, flags.a, flags.b, lane == "any" ? "" : lane, device_))
         flags.tiers.push_back(t.id);
     } catch (const UserError& e) {
       untimed_.emplace_back(e.what());  // no case of this lane that it takes here
@@ -207,7 +220,7 @@ class Campaign {
                   "--out " + o_.out + ": cannot write to " + folder_ + ": " +
                       (error ? error.message() : std::strerror(errno)));
     }
-    const std::string ledger = ledger_path(o_.out, now_.card, "host", o_.scratch);
+    const std::string ledger = ledger_path(o_.out, now_.card, o_.backend, o_.scratch);
     const std::string card_folder = fs::path(ledger).parent_path().string();
     lock_.emplace(card_folder);
     for (const std::string& file : record_files(card_folder)) {
@@ -228,11 +241,11 @@ class Campaign {
   void inherit_set() {
     std::vector<std::string> notes;
     std::string path = set_path_;
-    if (!o_.scratch) path = newest_proven(o_.out, host_device(), notes);
+    if (!o_.scratch) path = newest_proven(o_.out, device_, notes);
     for (const std::string& note : notes) ASSAY_LOG(warn, "{}", note);
     if (!path.empty() && fs::exists(path)) set_ = parse_proven(read_file(path), path);
     set_.card = now_.card;
-    set_.backend = "host";
+    set_.backend = o_.backend;
     set_.cuda = build_id().cuda;
     set_.commit = now_.commit;
     set_.scratch = o_.scratch;
@@ -243,9 +256,18 @@ class Campaign {
     for (Member& m : family) {
       m.parity = parity_of(m);
       if (m.parity.at("outcome") != "pass") m.note = "parity failed";
+      if (m.note.empty() && needs_no_screening(m, family)) continue;
       if (!compare(m, m.screen, AaPool{}, m.screening)) return false;
     }
     return true;
+  }
+
+  // Screening chooses; where a lane has one variant there is nothing to choose, and time on a card is short.
+  bool needs_no_screening(const Member& m, std::span<const Member> family) const {
+    return device_.backend == Backend::kCuda &&
+           std::count_if(family.begin(), family.end(), [&](const Member& other) {
+             return other.lane == m.lane;
+           }) == 1;
   }
 
   bool confirm(std::span<Member> family) {
@@ -256,7 +278,8 @@ class Campaign {
       for (Member& m : family) {
         if (m.lane != lane || !m.note.empty()) continue;
         members.push_back(&m);
-        screened.push_back(screened_of(m));
+        screened.push_back(needs_no_screening(m, family) ? Screened{m.variant, true, 1.0}
+                                                         : screened_of(m));
       }
       const auto best = candidates(screened, o_.confirm);
       for (Member* m : members) m->note = "not confirmed: behind the best in screening";
@@ -343,6 +366,7 @@ class Campaign {
     StackPlan plan;
     plan.members = members;
     plan.question = question;
+    plan.backend = o_.backend;
     plan.numerics = lane;
     plan.threads = o_.threads;
     plan.model = model_json(model_);
@@ -429,7 +453,7 @@ class Campaign {
     if (const json* stored = standing_parity(stored_, m.op->name, m.variant, now_))
       return parity_gate_of(*stored).summary;
     ASSAY_LOG(info, "{} {}: parity", m.op->name, m.variant);
-    const ParityGate gate = run_parity_gate(*m.op, m.variant, folder_);
+    const ParityGate gate = run_parity_gate(*m.op, m.variant, o_.backend, folder_);
     for (const std::string& fault : gate.faults) ASSAY_LOG(warn, "parity: {}", fault);
     return gate.summary;
   }
@@ -447,7 +471,7 @@ class Campaign {
     if (m.note == "parity failed") {
       LedgerLine line = ledger_line(plan, now_.card, "refused");
       line.verdict = m.note;
-      append_ledger(ledger_path(o_.out, now_.card, "host", o_.scratch), line);
+      append_ledger(ledger_path(o_.out, now_.card, o_.backend, o_.scratch), line);
       return true;
     }
     const double cost = cost_s(plan);
@@ -463,6 +487,7 @@ class Campaign {
   }
 
   static double estimate_of(const json& record) {
+    if (record.is_null()) return 0.0;
     const json& estimate = record.at("analysis").at("estimate");
     return estimate.is_null() ? 0.0 : estimate.get<double>();
   }
@@ -472,8 +497,8 @@ class Campaign {
     return {m.variant, word != "REJECT" && word != "INVALID", estimate_of(m.screening)};
   }
 
-  static AaPool screening_pool(std::span<const Member> family, const Plan& plan) {
-    const json like{{"machine", machine_record()}, {"plan", plan_json(plan)}};
+  AaPool screening_pool(std::span<const Member> family, const Plan& plan) const {
+    const json like{{"machine", machine_json(device_)}, {"plan", plan_json(plan)}};
     AaPool pool;
     for (const Member& m : family) {
       if (m.screening.is_null()) continue;
@@ -520,6 +545,7 @@ class Campaign {
   }
 
   const Options& o_;
+  const DeviceInfo& device_;
   Standing now_;
   std::string folder_;
   std::string set_path_;
@@ -649,6 +675,8 @@ int run(int argc, char** argv) {
       "--pairs", o.pairs, "pairs of a confirmation; default: 12, 16 or 24, as the noise asks");
   app.add_option("--blocks", o.blocks, "timed blocks a start when confirming").show_default();
   app.add_option("--screen-blocks", o.screen_blocks, "the same when screening").show_default();
+  app.add_option("--block-us", o.block_us, "least work in a timed block").show_default();
+  app.add_option("--regime", o.regime, "hot, or cold-rotate (cuda); default: as the op meets it");
   app.add_option("--bar", o.bar, "smallest speed-up of interest").show_default();
   app.add_option("--threads", o.threads, "host threads of each arm").show_default();
   app.add_option("--stack-rounds",
@@ -664,7 +692,6 @@ int run(int argc, char** argv) {
   app.parse(argc, argv);
   if (o.backend != "host" && o.backend != "cuda")
     throw UserError("--backend '" + o.backend + "': valid are host, cuda");
-  if (o.backend == "cuda") throw HardwareError("--backend cuda: this version proves host variants");
   if (o.confirm < 1 || o.confirm > kConfirmAtMost)
     throw UserError("--confirm " + std::to_string(o.confirm) + ": 1 to 3");
   if (o.pairs != 0 && (o.pairs < 8 || o.pairs > 60 || o.pairs % 2 != 0))
@@ -675,7 +702,7 @@ int run(int argc, char** argv) {
   for (const std::string& id : o.stack_tiers) engine_tier(id);  // now, and not after the campaign
   if (!o.model.empty() && !fs::is_regular_file(o.model))
     throw InputError("--model " + o.model + ": no such file");
-  require_clean(o.scratch);
+  require_clean(o.scratch, o.backend);
 
   Campaign campaign(o);
   const bool complete = campaign.run();

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "bench/ab.h"
+#include "bench/process.h"
 #include "kernels/base/build_id.h"
 #include "kernels/base/device_info.h"
 #include "kernels/base/env.h"
@@ -175,6 +176,8 @@ std::optional<json> run_engine_rounds(const StackPlan& plan, const EngineRounds&
                                       "engine-arm",
                                       "--model",
                                       o.model,
+                                      "--backend",
+                                      plan.backend,
                                       "--numerics",
                                       plan.numerics,
                                       "--threads",
@@ -192,7 +195,7 @@ std::optional<json> run_engine_rounds(const StackPlan& plan, const EngineRounds&
               {"sources", json::object()},
               {"exe_sha256", executable_sha256()},
               {"build", build_json()},
-              {"machine", machine_json(host_device())}};
+              {"machine", machine_json(device_of(plan.backend))}};
   for (const StackArm& a : arms)
     record["arms"].push_back(
         {{"code", std::string(1, a.code)}, {"without", a.without}, {"switches", a.switches}});
@@ -230,7 +233,7 @@ std::optional<json> run_engine_rounds(const StackPlan& plan, const EngineRounds&
   }
   record["recorded_utc"] = utc_now();
   record.update(analyse_stack(record));
-  append_record(results_folder(o.out, host_device().name, o.scratch) + "/stack.jsonl", record);
+  append_record(results_folder(o.out, device_of(plan.backend).name, o.scratch) + "/stack.jsonl", record);
   return record;
 }
 

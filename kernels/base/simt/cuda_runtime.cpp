@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/base/simt/cublas_v2.h"
+#include "kernels/base/simt/pretend.h"
 
 struct CUstream_st {
   CUgraph_st* recording = nullptr;
@@ -28,8 +29,6 @@ struct cublasContext {
 
 namespace {
 
-// What the executor claims to be: the newest portable feature set, a small card.
-constexpr std::size_t kMemory = std::size_t{4} << 30;
 std::size_t used = 0;
 int captures = 0;  // streams being captured
 std::map<void*, std::size_t> allocations;
@@ -42,6 +41,8 @@ cudaError_t unsafe_in_capture() {
 }  // namespace
 
 namespace assay::simt {
+
+Claim claim;
 
 cudaError_t submit(cudaStream_t stream, std::function<void()> work) {
   // The default stream has no object; touching it while another is captured would break that capture.
@@ -64,6 +65,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorMemoryAllocation";
     case cudaErrorStreamCaptureUnsupported:
       return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorIllegalAddress:
+      return "cudaErrorIllegalAddress";
     default:
       return "cudaError";
   }
@@ -76,32 +79,32 @@ const char* cudaGetErrorString(cudaError_t error) {
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
-  return cudaSuccess;
+  *count = assay::simt::claim.cards;
+  return assay::simt::claim.error;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
   *p = {};
   std::strcpy(p->name, "CPU executor (simt)");
-  p->major = 9;
-  p->minor = 0;
+  p->major = assay::simt::claim.major;
+  p->minor = assay::simt::claim.minor;
   p->multiProcessorCount = 4;
   p->sharedMemPerBlockOptin = 227 * 1024;
-  p->totalGlobalMem = kMemory;
+  p->totalGlobalMem = assay::simt::claim.memory_bytes;
   p->l2CacheSize = 1 << 20;
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total) {
   const std::lock_guard lock(guard);
-  *free_bytes = kMemory - used;
-  *total = kMemory;
+  *free_bytes = assay::simt::claim.memory_bytes - used;
+  *total = assay::simt::claim.memory_bytes;
   return cudaSuccess;
 }
 
 cudaError_t cudaMalloc(void** p, std::size_t bytes) {
   if (const auto e = unsafe_in_capture()) return e;
   const std::lock_guard lock(guard);
-  if (bytes > kMemory - used) return cudaErrorMemoryAllocation;
+  if (bytes > assay::simt::claim.memory_bytes - used) return cudaErrorMemoryAllocation;
   // Exactly as many bytes as asked for, so that a memory checker sees the first one too far.
   *p = ::operator new (bytes, std::align_val_t{256}, std::nothrow);
   if (*p == nullptr) return cudaErrorMemoryAllocation;
@@ -143,7 +146,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   delete stream;
   return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return unsafe_in_capture(); }
+cudaError_t cudaStreamSynchronize(cudaStream_t) {
+  const cudaError_t unsafe = unsafe_in_capture();
+  return unsafe != cudaSuccess ? unsafe : assay::simt::claim.wait;
+}
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
   *status = stream != nullptr && stream->recording != nullptr ? cudaStreamCaptureStatusActive
                                                               : cudaStreamCaptureStatusNone;
