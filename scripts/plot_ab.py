@@ -209,6 +209,7 @@ def plot_null(ax, differences, estimate, title):
     if len(differences) < 3:
         ax.text(0.5, 0.5, f"{len(differences)} A/A pairs: too few to draw", ha="center", va="center", transform=ax.transAxes)
         ax.set_title(title)
+        ax.set_axis_off()
         return
     d = 100 * np.expm1(np.array(differences))
     ax.hist(d, bins=max(5, min(40, int(2 * math.sqrt(len(d))) + 1)), color=NULL, alpha=0.55, edgecolor="white")
@@ -397,7 +398,7 @@ def draw_stacks(entries, out):
         figure, ax = plt.subplots(figsize=(12.5, 1.6 + 0.34 * len(rows)), layout="constrained")
         forest(ax, rows, plan["bars"]["effect"], plan["bars"]["tier_min"])
         ax.set_xlabel("speed ratio; whole: exact interval, members: least and most of the rounds")
-        ax.set_title(f"{r['machine']['card']}: {len(plan['members'])} variants in the whole engine, {r['analysis']['rounds']} rounds, record {ident}")
+        ax.set_title(f"{r['machine']['card']}: {len(plan['members'])} member(s) in the whole engine, {r['analysis']['rounds']} rounds, record {ident}")
         save(figure, out / f"stack_{ident}.png")
         text.append(f"![stack](stack_{ident}.png)\n")
     return ["## Whole engine\n"] + text if text else []

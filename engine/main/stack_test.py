@@ -58,13 +58,14 @@ class Rounds(unittest.TestCase):
             self.assertIn(named, done.stderr)
 
     def test_prove_measures_the_stack_and_resumes(self):
-        flags = ["prove", "--scratch", "--ops", "attention_decode,gemm_quant", "--confirm", 1, "--pairs", 8, "--blocks", 2, "--screen-blocks", 2, "--bar", 2,
+        flags = ["prove", "--scratch", "--ops", "gemm_quant", "--confirm", 1, "--pairs", 8, "--blocks", 2, "--screen-blocks", 2, "--bar", 2,
                  "--stack-rounds", 8, "--stack-tiers", "ttft_17", "--out", self.path, "--json", "-"]
         done = run(*flags)
         self.assertEqual(done.returncode, 0, done.stderr)
         first = json.loads(done.stdout)
         self.assertTrue(first["complete"])
         self.assertEqual({s["lane"] for s in first["stacks"]}, {"fast", "exact"})
+        self.assertIn("STACK-MEMBER", [(s["whole"] or s["drop_one"])["verdict"]["word"] for s in first["stacks"]])
         proven = json.loads((self.path / "scratch" / "proven_host.json").read_text())
         for stack in first["stacks"]:
             last = stack["whole"] or stack["drop_one"]
@@ -81,7 +82,7 @@ class Rounds(unittest.TestCase):
         self.assertEqual([s["drop_one"]["record"] for s in again["stacks"]], [s["drop_one"]["record"] for s in first["stacks"]])
         self.assertEqual(self.stored.read_text().splitlines(), lines)
         # A set that claims another stack than its record is faulty.
-        proven["stacks"][first["stacks"][0]["lane"]]["speedup"] = 9.0
+        next(iter(proven["stacks"].values()))["speedup"] = 9.0
         (self.path / "scratch" / "proven_host.json").write_text(line_of(proven))
         faulty = run("verify", self.path / "scratch")
         self.assertEqual(faulty.returncode, 1)
