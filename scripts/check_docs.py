@@ -3,8 +3,9 @@
 
     scripts/check_docs.py [--root DIR]
 
-Fails when a relative link of a tracked Markdown file leads nowhere (file or heading), when docs/traps.md names a test
-that does not exist, and when a page quotes a record id that no file under results/ holds. Exit 0 or 1.
+Fails when a relative link of a tracked Markdown file leads nowhere (file or heading), when docs/traps.md or
+docs/daemon_tests.md names a test that does not exist, when the latter leaves out a promise or a case of the plan, and
+when a page quotes a record id that no file under results/ holds. Exit 0 or 1.
 """
 import argparse
 import pathlib
@@ -61,8 +62,49 @@ def tests_of(root):
             found.update(f"{suite}.{name}" for suite, name in
                          re.findall(r"^TEST(?:_F|_P)?\(\s*(\w+)\s*,\s*(\w+)\s*\)", source.read_text(), flags=re.M))
         for lists in (root / folder).rglob("CMakeLists.txt"):
-            found.update(re.findall(r"add_test\(NAME\s+(\S+)", lists.read_text()))
+            text = lists.read_text()
+            found.update(re.findall(r"add_test\(NAME\s+(\S+)", text))
+            found.update(re.findall(r"assay_slow_test\((\S+)", text))
+        found.update(f"{source.stem}.smoke" for source in (root / folder).rglob("fuzz_*.cpp"))
+        for source in (root / folder).rglob("*_test.py"):
+            suite = ""
+            for kind, name in re.findall(r"^(class|    def) (\w+)", source.read_text(), flags=re.M):
+                if kind == "class":
+                    suite = name
+                elif name.startswith("test_"):
+                    found.add(f"{suite}.{name}")
+    modes = re.search(r"^MODES = \{(.*?)\}", (root / "engine/daemon/fake/daemon_load.py").read_text(), flags=re.S | re.M)
+    found.update(f"daemon_load.py {mode}" for mode in re.findall(r'"(\w+)":', modes.group(1)))
     return found
+
+
+# The cases of the plan by group; the numbers that are missing were merged into others.
+DAEMON_CASES = {"P": [*range(1, 16)], "A": [1, 2, 3, 4, 5, 7, 9, 10, 11, 12], "B": [*range(1, 8)], "C": [*range(1, 19)],
+                "D": [*range(1, 8)], "E": [*range(1, 5)], "F": [1, 2, 3, 4, *range(6, 15), 16, 17, 18, 19],
+                "G": [1, 2, 3, 5, 6, 7, 8, 9], "H": [*range(1, 12), 13, 15, 16]}
+
+
+def daemon_tests(root):
+    known = tests_of(root)
+    missing = [f"{group}{n}" for group, numbers in DAEMON_CASES.items() for n in numbers]
+    for line in (root / "docs/daemon_tests.md").read_text().splitlines():
+        row = re.match(r"\| ([A-HP]\d+)\b.*\| ([^|]*) \|$", line)
+        if not row:
+            continue
+        case, tests = row.groups()
+        where = f"docs/daemon_tests.md: {case}"
+        if case not in missing:
+            yield f"{where}: twice, or no case of the plan"
+            continue
+        missing.remove(case)
+        names = re.findall(r"`([^`]+)`", tests)
+        if not names and not re.match(r"needs a GPU|does not apply: ", tests):
+            yield f"{where}: no test and no reason"
+        for name in names:
+            if name not in known:
+                yield f"{where} names the test {name}, which does not exist"
+    for case in missing:
+        yield f"docs/daemon_tests.md: {case} is missing"
 
 
 def unknown_tests(root):
@@ -94,7 +136,7 @@ def unknown_records(pages, root):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="links, trap tests and quoted records")
+    parser = argparse.ArgumentParser(description="links, tests named by pages, quoted records")
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
     root = parser.parse_args().root.resolve()
     pages = markdown_files(root)
@@ -102,6 +144,7 @@ def main():
         sys.exit("check_docs: no Markdown file found")
     wrong = [w for p in pages for w in broken_links(p, root)]
     wrong += unknown_tests(root)
+    wrong += daemon_tests(root)
     wrong += unknown_records(pages, root)
     for line in wrong:
         print(line)

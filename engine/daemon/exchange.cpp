@@ -33,8 +33,9 @@ bool Exchange::push(SharedText frame, std::chrono::milliseconds patience, bool t
       return false;
   }
   if (gone()) return false;
-  bytes_ += frame->size();
+  const std::size_t bytes = frame->size();
   frames_.push_back(std::move(frame));
+  bytes_ += bytes;
   wake(lock);
   return true;
 }

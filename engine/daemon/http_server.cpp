@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <deque>
 #include <functional>
+#include <new>
 #include <optional>
 #include <string_view>
 #include <unordered_set>
@@ -24,6 +25,7 @@
 
 #include "engine/daemon/exchange.h"
 #include "engine/daemon/header_guard.h"
+#include "engine/daemon/scarce_memory.h"
 #include "engine/daemon/service.h"
 #include "engine/daemon/tls_stream.h"
 #include "engine/daemon/wire_frames.h"
@@ -63,6 +65,7 @@ struct HttpServer::State {
   void accept_later();
   void tick();
   void begin_stop();
+  void close_stalled();
   void close_all();
   void closed(const std::shared_ptr<Connection>& connection);
   ~State();
@@ -92,11 +95,7 @@ namespace {
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(HttpServer::State& server, tcp::socket socket)
-      : server_(server),
-        socket_(std::move(socket)),
-        deadline_(server.io),
-        write_timer_(server.io),
-        probe_timer_(server.io) {
+      : server_(server), socket_(std::move(socket)), deadline_(server.io), probe_timer_(server.io) {
     if (server_.tls) tls_ = server_.tls->stream(socket_);
     server_.service.metrics().connections.fetch_add(1);
     server_.service.metrics().connections_total.fetch_add(1);
@@ -120,6 +119,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (state_ == State::kHead || state_ == State::kHandshake) close();
   }
   bool busy() const { return state_ == State::kBusy; }
+  // Progress of any size starts the time anew: a slow reader is not a dead one, and the bound on what waits for it holds.
+  bool stalled(Clock::time_point now) const {
+    return writing_ && now - write_since_ > server_.settings.write_stall;
+  }
   void close() {
     if (state_ == State::kClosed) return;
     state_ = State::kClosed;
@@ -129,7 +132,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
     ErrorCode ignored;
     socket_.close(ignored);
     deadline_.cancel();
-    write_timer_.cancel();
     probe_timer_.cancel();
     server_.service.metrics().connections.fetch_sub(1);
     server_.closed(shared_from_this());
@@ -142,56 +144,80 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void greet() {
     state_ = State::kHandshake;
     socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](ErrorCode error) {
-      if (self->state_ == State::kClosed) return;
-      unsigned char first = 0;
-      if (!error) self->socket_.receive(asio::buffer(&first, 1), tcp::socket::message_peek, error);
-      if (error) {
-        self->close();
-      } else if (first == kTlsHandshake) {
-        self->shake_hands();
-      } else {
-        self->tls_.reset();
-        self->server_.service.metrics().refused_heads.fetch_add(1);
-        self->refuse(
-            {.code = TurnCode::kBadRequest, .message = "this port speaks TLS: use https://"});
-      }
+      self->step([&] { self->greeted(error); });
     });
   }
-  void shake_hands() {
-    tls_->handshake([self = shared_from_this()](ErrorCode error) {
-      if (self->state_ == State::kClosed) return;
-      if (error) {
-        self->close();
-        return;
+  void greeted(ErrorCode error) {
+    if (state_ == State::kClosed) return;
+    unsigned char first = 0;
+    if (!error) socket_.receive(asio::buffer(&first, 1), tcp::socket::message_peek, error);
+    if (error) {
+      close();
+    } else if (first == kTlsHandshake) {
+      tls_->handshake([self = shared_from_this()](ErrorCode failed) {
+        self->step([&] { self->shook_hands(failed); });
+      });
+    } else {
+      tls_.reset();
+      server_.service.metrics().refused_heads.fetch_add(1);
+      refuse({.code = TurnCode::kBadRequest, .message = "this port speaks TLS: use https://"});
+    }
+  }
+  void shook_hands(ErrorCode error) {
+    if (state_ == State::kClosed) return;
+    if (error) {
+      close();
+      return;
+    }
+    state_ = State::kHead;
+    arm(server_.settings.head_deadline);
+    read();
+  }
+
+  // Every step of a connection: without memory for it this connection ends, and no other.
+  template <class F>
+  void step(F&& f) {
+    try {
+      try {
+        f();
+      } catch (const std::bad_alloc&) {
+        if (state_ != State::kHead && state_ != State::kBody) throw;
+        refuse({.code = TurnCode::kOutOfMemory, .message = "out of memory"});
       }
-      self->state_ = State::kHead;
-      self->arm(self->server_.settings.head_deadline);
-      self->read();
-    });
+    } catch (const std::bad_alloc&) {
+      ASSAY_LOG(error, "out of memory: a connection is closed");
+      close();
+    }
   }
 
   // Reading: one read at a time, whatever the state; while an answer is made it notices a client that leaves.
   void read() {
     if (reading_ || eof_ || state_ == State::kClosed) return;
     if (state_ == State::kBusy && buffer_.size() >= kReadAhead) return;
-    reading_ = true;
-    auto moved = [self = shared_from_this()](ErrorCode error, std::size_t n) {
-      self->reading_ = false;
-      if (self->state_ == State::kClosed) return;
-      self->buffer_.commit(n);
-      if (error == asio::error::eof) {
-        self->eof_ = true;
-      } else if (error) {
-        self->close();  // reset: gone
-        return;
+    surely([this] {
+      auto moved = [self = shared_from_this()](ErrorCode error, std::size_t n) {
+        self->on_read(error, n);
+      };
+      if (tls_) {
+        tls_->read_some(buffer_.prepare(kReadBytes), std::move(moved));
+      } else {
+        socket_.async_read_some(buffer_.prepare(kReadBytes), std::move(moved));
       }
-      self->on_bytes();
-    };
-    if (tls_) {
-      tls_->read_some(buffer_.prepare(kReadBytes), std::move(moved));
-    } else {
-      socket_.async_read_some(buffer_.prepare(kReadBytes), std::move(moved));
+    });
+    reading_ = true;
+  }
+
+  void on_read(ErrorCode error, std::size_t n) {
+    reading_ = false;
+    if (state_ == State::kClosed) return;
+    buffer_.commit(n);
+    if (error == asio::error::eof) {
+      eof_ = true;
+    } else if (error) {
+      close();  // reset: gone
+      return;
     }
+    step([this] { on_bytes(); });
   }
 
   void on_bytes() {
@@ -340,7 +366,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
     call_.body = std::move(parser_->get().body());
     forget_body();
     begin_answer();
-    server_.service.handle(std::move(call_), exchange_);
+    try {
+      server_.service.handle(std::move(call_), exchange_);
+    } catch (const std::bad_alloc&) {
+      exchange_->answer(error_answer({.code = TurnCode::kOutOfMemory, .message = "out of memory"}));
+    }
     call_ = {};
   }
 
@@ -358,8 +388,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
     head_written_ = false;
     finished_ = false;
     exchange_ = std::make_shared<Exchange>([weak = weak_from_this(), &io = server_.io] {
-      asio::post(io, [weak] {
-        if (const auto self = weak.lock()) self->pump();
+      surely([&] {
+        asio::post(io, [weak] {
+          if (const auto self = weak.lock()) self->step([&] { self->pump(); });
+        });
       });
     });
     if (eof_) {
@@ -382,15 +414,26 @@ class Connection : public std::enable_shared_from_this<Connection> {
     Exchange::Taken taken = exchange_->take();
     finished_ = taken.finished;
     if (taken.head) write_head(taken);
-    for (SharedText& frame : taken.frames) out_.push_back({std::move(frame), true});
+    for (const SharedText& frame : taken.frames) surely([&] { out_.push_back({frame, true}); });
     write();
   }
 
   void write_head(Exchange::Taken& taken) {
     head_written_ = true;
-    HttpAnswer& a = taken.answer;
     if (taken.stream) keep_alive_ = false;  // its end is the connection's
     if (server_.stopping) keep_alive_ = false;
+    std::string head;
+    surely([&] { head = head_text(taken); });
+    raw_write(std::move(head));
+    if (taken.stream && !eof_) probe_after(kQuiet);
+    if (taken.stream && head_only_) {
+      exchange_->leave();
+      finished_ = true;
+    }
+  }
+
+  std::string head_text(const Exchange::Taken& taken) const {
+    const HttpAnswer& a = taken.answer;
     const auto status = static_cast<unsigned>(a.status);
     const auto reason = http::obsolete_reason(http::int_to_status(status));
     std::string head = fmt::format(
@@ -407,16 +450,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
     for (const auto& [name, value] : a.headers) head += name + ": " + value + "\r\n";
     head += keep_alive_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
     if (!taken.stream && !head_only_) head += a.body;
-    raw_write(std::move(head));
-    if (taken.stream && !eof_) probe_after(kQuiet);
-    if (taken.stream && head_only_) {
-      exchange_->leave();
-      finished_ = true;
-    }
+    return head;
   }
 
   void raw_write(std::string text) {
-    out_.push_back({std::make_shared<const std::string>(std::move(text)), false});
+    SharedText piece;
+    surely([&] { piece = std::make_shared<const std::string>(std::move(text)); });
+    surely([&] { out_.push_back({piece, false}); });
     write();
   }
 
@@ -426,30 +466,27 @@ class Connection : public std::enable_shared_from_this<Connection> {
       if (state_ == State::kBusy && finished_ && head_written_) end_answer();
       return;
     }
+    surely([this] { start_write(); });
     writing_ = true;
+  }
+
+  void start_write() {
     std::vector<asio::const_buffer> buffers;
     for (std::size_t i = 0; i < out_.size() && i < kGather; ++i) {
       const std::string& text = *out_[i].text;
       const std::size_t from = i == 0 ? out_offset_ : 0;
       buffers.emplace_back(text.data() + from, text.size() - from);
     }
-    // Progress of any size starts the time anew: a slow reader is not a dead one, and the bound on what waits for it holds.
-    write_timer_.expires_after(server_.settings.write_stall);
-    write_timer_.async_wait([weak = weak_from_this()](ErrorCode error) {
-      const auto self = weak.lock();
-      if (error || !self || self->write_timer_.expiry() > Clock::now() || !self->writing_) return;
-      self->close();
-    });
+    write_since_ = Clock::now();
     auto moved = [self = shared_from_this()](ErrorCode error, std::size_t n) {
       self->writing_ = false;
-      self->write_timer_.cancel();
       if (self->state_ == State::kClosed) return;
       if (error) {
         self->close();
         return;
       }
       self->sent(n);
-      self->write();
+      self->step([&] { self->write(); });
     };
     if (tls_) {
       tls_->write_some(buffers, std::move(moved));
@@ -485,8 +522,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
     idle_ = buffer_.size() == 0;
     arm(idle_ ? server_.settings.idle_deadline : server_.settings.head_deadline);
     // Through the loop: a hundred pipelined requests must not nest.
-    asio::post(server_.io, [self = shared_from_this()] {
-      if (self->state_ == State::kHead) self->on_head();
+    surely([this] {
+      asio::post(server_.io, [self = shared_from_this()] {
+        if (self->state_ == State::kHead) self->step([&] { self->on_head(); });
+      });
     });
   }
 
@@ -527,18 +566,22 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
   void probe_after(Milliseconds delay) {
     probe_timer_.expires_after(delay);
-    probe_timer_.async_wait([weak = weak_from_this()](ErrorCode error) {
-      const auto self = weak.lock();
-      if (!error && self) self->probe();
+    surely([this] {
+      probe_timer_.async_wait([weak = weak_from_this()](ErrorCode error) {
+        const auto self = weak.lock();
+        if (!error && self) self->step([&] { self->probe(); });
+      });
     });
   }
 
   void arm(Milliseconds after) {
     deadline_.expires_after(after);
-    deadline_.async_wait([weak = weak_from_this()](ErrorCode error) {
-      const auto self = weak.lock();
-      if (error || !self || self->deadline_.expiry() > Clock::now()) return;
-      self->on_deadline();
+    surely([this] {
+      deadline_.async_wait([weak = weak_from_this()](ErrorCode error) {
+        const auto self = weak.lock();
+        if (error || !self || self->deadline_.expiry() > Clock::now()) return;
+        self->step([&] { self->on_deadline(); });
+      });
     });
   }
   void on_deadline() {
@@ -558,7 +601,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   tcp::socket socket_;
   std::unique_ptr<TlsStream> tls_;  // null: plain
   asio::steady_timer deadline_;
-  asio::steady_timer write_timer_;
   asio::steady_timer probe_timer_;
   boost::beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
@@ -566,6 +608,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::shared_ptr<Exchange> exchange_;
   std::deque<Piece> out_;
   std::size_t out_offset_ = 0;  // into its first piece
+  Clock::time_point write_since_;
   std::size_t body_held_ = 0;
   std::size_t lingered_ = 0;
   Milliseconds probe_delay_{10};
@@ -609,10 +652,16 @@ void HttpServer::State::accept() {
         accept();
       return;
     }
-    const auto connection = std::make_shared<Connection>(*this, std::move(socket));
-    connections.insert(connection);
-    connection->start();
-    accept();
+    std::shared_ptr<Connection> connection;
+    try {
+      surely([&] { connection = std::make_shared<Connection>(*this, std::move(socket)); });
+      connections.insert(connection);
+      connection->start();
+    } catch (const std::bad_alloc&) {
+      ASSAY_LOG(error, "out of memory: a connection is refused");
+      if (connection) connection->close();
+    }
+    surely([this] { accept(); });
   });
 }
 
@@ -620,7 +669,7 @@ void HttpServer::State::accept_later() {
   service.metrics().accept_pauses.fetch_add(1);
   accept_timer.expires_after(kAcceptPause);
   accept_timer.async_wait([this](ErrorCode error) {
-    if (!error) accept();
+    if (!error) surely([this] { accept(); });
   });
 }
 
@@ -628,7 +677,7 @@ void HttpServer::State::closed(const std::shared_ptr<Connection>& connection) {
   connections.erase(connection);
   if (accept_paused && !stopping) {
     accept_paused = false;
-    asio::post(io, [this] { accept(); });
+    surely([this] { asio::post(io, [this] { surely([this] { accept(); }); }); });
   }
 }
 
@@ -647,6 +696,16 @@ void HttpServer::State::begin_stop() {
   for (const auto& c : all) c->close_if_idle();
 }
 
+// At every tick instead of a timer a write: hundreds of readers get every event.
+void HttpServer::State::close_stalled() {
+  std::vector<std::shared_ptr<Connection>> stalled;
+  const auto now = Clock::now();
+  for (const auto& c : connections) {
+    if (c->stalled(now)) stalled.push_back(c);
+  }
+  for (const auto& c : stalled) c->close();
+}
+
 void HttpServer::State::close_all() {
   const std::vector<std::shared_ptr<Connection>> all(connections.begin(), connections.end());
   for (const auto& c : all) c->close();
@@ -659,7 +718,9 @@ HttpServer::State::~State() {
 }
 
 void HttpServer::State::tick() {
+  hold_reserve();
   service.tick();
+  close_stalled();
   if (service.broken() && !stopping) begin_stop();
   if (stopping) {
     const auto now = Clock::now();
@@ -685,7 +746,7 @@ void HttpServer::State::tick() {
   }
   ticker.expires_after(stopping ? Milliseconds(20) : kTick);
   ticker.async_wait([this](ErrorCode error) {
-    if (!error) tick();
+    if (!error) surely([this] { tick(); });
   });
 }
 
@@ -725,6 +786,7 @@ int HttpServer::port() const { return state_->acceptor.local_endpoint().port(); 
 bool HttpServer::run() {
   State& s = *state_;
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is a disk that is full, not the end
   asio::signal_set signals(s.io, SIGINT, SIGTERM);
   std::function<void()> wait = [&] {
     signals.async_wait([&](ErrorCode error, int /*signal*/) {
@@ -738,7 +800,14 @@ bool HttpServer::run() {
   wait();
   s.accept();
   s.tick();
-  s.io.run();
+  for (bool ran = false; !ran;) {
+    try {
+      s.io.run();
+      ran = true;
+    } catch (const std::bad_alloc&) {
+      ASSAY_LOG(error, "out of memory: one event of a socket is lost");
+    }
+  }
   return !s.service.broken();
 }
 

@@ -1,6 +1,7 @@
 #include "engine/daemon/jobs.h"
 
 #include <ctime>
+#include <new>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -82,6 +83,7 @@ void TurnJob::queued() {
   if (!stream_) return;
   service_.metrics().answered(route_name(), 200);
   exchange_->begin_stream({{"X-Request-Id", id}});
+  begun_ = true;
 }
 
 void TurnJob::run() {
@@ -103,11 +105,11 @@ void TurnJob::send(std::string frames) {
 
 void TurnJob::meta(const TurnMeta& m) {
   if (ended_ || meta_sent_) return;
-  meta_sent_ = true;
   service_.events().publish(
       "start",
       {{"id", id}, {"prompt_tokens", m.prompt_tokens}, {"reused_tokens", m.reused_tokens}});
   send(encoder_->meta(m));
+  meta_sent_ = true;
 }
 
 void TurnJob::phase(TurnPhase phase, int tokens_done, int tokens_total) {
@@ -141,8 +143,8 @@ void TurnJob::tool_call(TurnToolCall call) {
 
 void TurnJob::kairos(const TurnKairos& k) {
   if (ended_ || kairos_sent_) return;
-  kairos_sent_ = true;
   send(encoder_->kairos(k));
+  kairos_sent_ = true;
 }
 
 void TurnJob::snapshot(std::string_view what, std::string_view detail) {
@@ -151,14 +153,24 @@ void TurnJob::snapshot(std::string_view what, std::string_view detail) {
 
 void TurnJob::complete(StopReason stop) {
   if (!meta_sent_) {
-    meta_sent_ = true;
     send(encoder_->meta({.prompt_tokens = turn_->prompt_tokens}));
+    meta_sent_ = true;
   }
   kairos({.stop = stop});
 }
 
 void TurnJob::end(std::string_view outcome, std::string frames, const TurnDone& t) {
   ended_ = true;
+  try {
+    note(outcome, t);
+  } catch (const std::bad_alloc&) {
+    ASSAY_LOG(error, "out of memory: the end of a turn is not in the log");
+  }
+  tell(std::move(frames));
+}
+
+// Metrics, events, log.
+void TurnJob::note(std::string_view outcome, const TurnDone& t) {
   service_.metrics().turn_ended(outcome, t);
   service_.events().publish("end",
                             {{"id", id},
@@ -183,12 +195,17 @@ void TurnJob::end(std::string_view outcome, std::string frames, const TurnDone& 
             t.phases.post_ms,
             t.cold_reason.empty() ? "hit" : "cold:" + t.cold_reason,
             outcome);
+}
+
+void TurnJob::tell(std::string frames) {
   if (stream_) {
     exchange_->push(
         std::make_shared<const std::string>(std::move(frames)), std::chrono::milliseconds(0), true);
+    told_ = true;
     exchange_->finish();
   } else {
     service_.reply(exchange_, route_name(), encoder_->document());
+    told_ = true;
   }
 }
 
@@ -221,19 +238,20 @@ void TurnJob::aborted(const TurnDone& so_far) {
 }
 
 void TurnJob::drop(const TurnError& why) {
-  if (encoder_ == nullptr) {
+  if (encoder_ == nullptr || (stream_ && !begun_)) {
     service_.reply(exchange_, route_name(), error_answer(why));
     return;
   }
-  error(why, {});
+  if (!ended_) error(why, {});
+  if (!told_) tell(encoder_->error(why));  // there was no memory for the last frame
 }
 
 void TurnJob::abandon() { aborted({}); }
 
 void AnswerJob::answer(HttpAnswer answer) {
   if (answered_) return;
-  answered_ = true;
   service_.reply(exchange_, route_, std::move(answer));
+  answered_ = true;
 }
 bool AnswerJob::prepare() {
   auto now = prepare_();

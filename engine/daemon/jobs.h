@@ -44,6 +44,8 @@ class TurnJob : public Job, public TurnSink {
   // meta and kairos, where the turn ends before the backend sent them.
   void complete(StopReason stop);
   void end(std::string_view outcome, std::string frames, const TurnDone& turn);
+  void note(std::string_view outcome, const TurnDone& turn);
+  void tell(std::string frames);
 
   Service& service_;
   const TurnRoute route_;
@@ -52,9 +54,11 @@ class TurnJob : public Job, public TurnSink {
   std::unique_ptr<PreparedTurn> turn_;
   std::unique_ptr<TurnEncoder> encoder_;
   bool stream_ = true;
+  bool begun_ = false;  // the stream's head is with the exchange
   bool meta_sent_ = false;
   bool kairos_sent_ = false;
-  bool ended_ = false;
+  bool ended_ = false;  // nothing more from the backend
+  bool told_ = false;   // the client has its last frame or document
   bool too_large_ = false;
   std::chrono::milliseconds patience_{1000};  // for a reader that is behind, over the whole turn
   std::chrono::steady_clock::time_point phase_at_{};

@@ -1,9 +1,11 @@
 #include "engine/daemon/scheduler.h"
 
 #include <exception>
+#include <new>
 #include <utility>
 #include <vector>
 
+#include "engine/daemon/scarce_memory.h"
 #include "kernels/base/log.h"
 
 namespace assay {
@@ -11,6 +13,8 @@ namespace {
 
 constexpr std::size_t kRememberedIds = 4096;
 constexpr std::chrono::milliseconds kIdleBeat{100};
+
+const TurnError kNoMemory{.code = TurnCode::kOutOfMemory, .message = "out of memory"};
 
 }  // namespace
 
@@ -44,10 +48,15 @@ Scheduler::Admission Scheduler::submit(std::shared_ptr<Job> job) {
     const std::lock_guard lock(mutex_);
     if (stopping_) return Admission::kStopping;
     if (waiting_ >= queue_) return Admission::kFull;
-    ++waiting_;
     job->since_ = std::chrono::steady_clock::now();
-    live_.emplace(job->id, job);
-    preparing_.push_back(std::move(job));
+    const auto entered = live_.emplace(job->id, job).first;
+    try {
+      preparing_.push_back(std::move(job));
+    } catch (const std::bad_alloc&) {
+      live_.erase(entered);
+      throw;
+    }
+    ++waiting_;
   }
   prepare_wake_.notify_one();
   return Admission::kTaken;
@@ -55,8 +64,12 @@ Scheduler::Admission Scheduler::submit(std::shared_ptr<Job> job) {
 
 void Scheduler::over(const Job& job) {
   live_.erase(job.id);
-  ended_.insert(job.id);
-  ended_order_.push_back(job.id);
+  try {
+    ended_order_.push_back(job.id);
+    ended_.insert(job.id);
+  } catch (const std::bad_alloc&) {
+    return;  // a late abort of this one will be answered `unknown`
+  }
   if (ended_order_.size() > kRememberedIds) {
     ended_.erase(ended_order_.front());
     ended_order_.pop_front();
@@ -78,7 +91,7 @@ AbortState Scheduler::abort(const std::string& id) {
     over(*job);
     waiting = job;
   }
-  waiting->abandon();
+  surely([&] { waiting->abandon(); });
   return AbortState::kAborted;
 }
 
@@ -95,8 +108,10 @@ void Scheduler::expire(std::chrono::milliseconds most) {
     }
   }
   for (const auto& job : late) {
-    job->drop(
-        {.code = TurnCode::kNotReady, .message = "waited too long for the engine; try again"});
+    surely([&] {
+      job->drop(
+          {.code = TurnCode::kNotReady, .message = "waited too long for the engine; try again"});
+    });
   }
 }
 
@@ -112,7 +127,7 @@ void Scheduler::stop(const TurnError& why) {
       over(*job);
     }
   }
-  for (const auto& job : dropped) job->drop(why);
+  for (const auto& job : dropped) surely([&] { job->drop(why); });
 }
 
 void Scheduler::cancel_running() {
@@ -141,29 +156,46 @@ void Scheduler::prepare_loop() {
     const std::shared_ptr<Job> job = preparing_.front();
     preparing_.pop_front();
     lock.unlock();
+    hold_reserve();
     bool ready = false;
     try {
       ready = job->prepare();
+      if (ready) job->queued();
+    } catch (const std::bad_alloc&) {
+      ready = false;
+      surely([&] { job->drop(kNoMemory); });
     } catch (const std::exception& e) {
+      ready = false;
       ASSAY_LOG(error, "{}: while preparing: {}", job->id, e.what());
-      job->drop({.code = TurnCode::kEngine, .message = "the request could not be prepared"});
+      surely([&] {
+        job->drop({.code = TurnCode::kEngine, .message = "the request could not be prepared"});
+      });
     }
-    if (ready) job->queued();
     lock.lock();
     const bool aborted = ready && job->cancelled.load(std::memory_order_relaxed);
     const bool stopping = ready && !aborted && stopping_;
+    bool no_memory = false;
     if (ready && !aborted && !stopping) {
-      job->state_ = Job::State::kQueued;
-      queued_.push_back(job);
-      engine_wake_.notify_one();
-      continue;
+      try {
+        queued_.push_back(job);
+        job->state_ = Job::State::kQueued;
+        engine_wake_.notify_one();
+        continue;
+      } catch (const std::bad_alloc&) {
+        no_memory = true;
+      }
     }
     --waiting_;
     over(*job);
-    const TurnError why = stop_reason_;
+    TurnError why = kNoMemory;
+    try {
+      if (stopping) why = stop_reason_;
+    } catch (const std::bad_alloc&) {
+      no_memory = true;
+    }
     lock.unlock();
-    if (aborted) job->abandon();
-    if (stopping) job->drop(why);
+    if (aborted) surely([&] { job->abandon(); });
+    if (stopping || no_memory) surely([&] { job->drop(why); });
     lock.lock();
   }
 }
@@ -184,9 +216,14 @@ void Scheduler::engine_loop() {
     const std::shared_ptr<Job> job = running_;
     lock.unlock();
     beat();
+    hold_reserve();
     bool threw = false;
+    bool no_memory = false;
     try {
       job->run();
+    } catch (const std::bad_alloc&) {
+      // Of the daemon's own small allocations: the engine gives its own their code and stays whole.
+      no_memory = true;
     } catch (const std::exception& e) {
       ASSAY_LOG(critical, "{}: the engine failed: {}", job->id, e.what());
       threw = true;
@@ -194,12 +231,16 @@ void Scheduler::engine_loop() {
       ASSAY_LOG(critical, "{}: the engine failed", job->id);
       threw = true;
     }
+    if (no_memory) surely([&] { job->drop(kNoMemory); });
     lock.lock();
     over(*job);
     running_.reset();
     if (!threw) continue;
     lock.unlock();
-    job->drop({.code = TurnCode::kEngine, .message = "the engine failed; the server is stopping"});
+    surely([&] {
+      job->drop(
+          {.code = TurnCode::kEngine, .message = "the engine failed; the server is stopping"});
+    });
     broken_();
     lock.lock();
   }

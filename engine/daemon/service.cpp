@@ -198,9 +198,9 @@ void Service::reply(const std::shared_ptr<Exchange>& exchange,
 void Service::submit(const std::shared_ptr<Job>& job,
                      const std::shared_ptr<Exchange>& exchange,
                      std::string_view route) {
+  exchange->on_gone([this, id = job->id] { scheduler_.abort(id); });
   switch (scheduler_.submit(job)) {
     case Scheduler::Admission::kTaken:
-      exchange->on_gone([this, id = job->id] { scheduler_.abort(id); });
       return;
     case Scheduler::Admission::kFull:
       reply(exchange,

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bench/load_record.h"
 #include "bench/verify.h"
 #include "engine/main/command.h"
 #include "kernels/base/build_id.h"
@@ -29,6 +30,7 @@ class Verifier {
       json kept = record;
       kept.erase("runs");
       by_id_[record.value("record_sha256", "")] = std::move(kept);
+      if (record.at("schema") == "assay-daemon-load") return load_record_faults(record);
       return record.at("schema") == "assay-parity" ? parity_record_faults(record)
                                                    : std::vector<std::string>{};
     };

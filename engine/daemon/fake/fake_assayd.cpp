@@ -8,6 +8,7 @@
 #include "engine/daemon/fake/fake_backend.h"
 #include "engine/daemon/http_server.h"
 #include "engine/daemon/service.h"
+#include "kernels/base/build_id.h"
 #include "kernels/base/error.h"
 #include "kernels/base/program.h"
 
@@ -27,6 +28,10 @@ int run(int argc, char** argv) {
                                      {"--stall-ms", 60'000}};
   std::map<std::string, std::string> texts{
       {"--host", "127.0.0.1"}, {"--api-key", ""}, {"--tls-cert", ""}, {"--tls-key", ""}};
+  if (argc == 2 && std::string(argv[1]) == "--version") {
+    std::printf("assay %s\n", build_line().c_str());
+    return 0;
+  }
   for (int i = 1; i + 1 < argc; i += 2) {
     if (const auto n = numbers.find(argv[i]); n != numbers.end()) {
       n->second = std::stoi(argv[i + 1]);
