@@ -1,6 +1,7 @@
 #include "engine/daemon/http_server.h"
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdlib>
 #include <deque>
@@ -199,9 +200,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
         self->on_read(error, n);
       };
       if (tls_) {
-        tls_->read_some(buffer_.prepare(kReadBytes), std::move(moved));
+        tls_->read_some(asio::buffer(incoming_), std::move(moved));
       } else {
-        socket_.async_read_some(buffer_.prepare(kReadBytes), std::move(moved));
+        socket_.async_read_some(asio::buffer(incoming_), std::move(moved));
       }
     });
     reading_ = true;
@@ -210,14 +211,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_read(ErrorCode error, std::size_t n) {
     reading_ = false;
     if (state_ == State::kClosed) return;
-    buffer_.commit(n);
     if (error == asio::error::eof) {
       eof_ = true;
     } else if (error) {
       close();  // reset: gone
       return;
     }
-    step([this] { on_bytes(); });
+    step([&] {
+      buffer_.commit(asio::buffer_copy(buffer_.prepare(n), asio::buffer(incoming_, n)));
+      on_bytes();
+    });
   }
 
   void on_bytes() {
@@ -602,6 +605,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::unique_ptr<TlsStream> tls_;  // null: plain
   asio::steady_timer deadline_;
   asio::steady_timer probe_timer_;
+  // A read is under way while requests that came before are taken out of buffer_, which moves what is in it: so the read
+  // has a place of its own.
+  std::array<char, kReadBytes> incoming_;
   boost::beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
   HttpCall call_;

@@ -462,6 +462,16 @@ class Http(WithDaemon):
                 data += more
             self.assertEqual(data.count(b"HTTP/1.1 200"), 100)
 
+    def test_pipelined_requests_sent_apart_are_each_answered_once(self):
+        with self.d.connect() as s:  # a read is under way while the ones before are taken out
+            for i in range(300):
+                s.sendall(request_bytes("POST", "/tokenize", {"content": chr(33 + i % 90)}, close=False))
+            rest = b""
+            for i in range(300):
+                response = read_response(s, rest)
+                self.assertEqual(response.json()["tokens"], [33 + i % 90])
+                rest = response.rest
+
     def test_methods_and_routes(self):
         for method, path, status in (("GET", "/nope", 404), ("GET", "/v1/chat", 405), ("BREW", "/v1/health", 405),
                                      ("POST", "/v1/health", 405), ("GET", "/v1/health?x=1", 200)):
