@@ -109,7 +109,7 @@ class Timer {
     int preempted = 0;
     bool inputs_intact = true;
   };
-  Result run(int groups, int group_calls, std::uint64_t seed, bool warm) {
+  Result run(int groups, int calls_a_group, std::uint64_t seed, bool warm) {
     Problem& problem = tier_.problem();
     // Warm code and data with content that no timed group has.
     if (warm) {
@@ -124,7 +124,7 @@ class Timer {
       const double waited = queue_.read().waited_s;
       const double cpu = process_cpu_s();
       const auto start = Clock::now();
-      for (int c = 0; c < group_calls; ++c) problem.run(variant_, stream_);
+      for (int c = 0; c < calls_a_group; ++c) problem.run(variant_, stream_);
       const auto stop = Clock::now();
       result.cpu_s += process_cpu_s() - cpu;
       if (g + 1 == groups)
@@ -240,7 +240,7 @@ std::vector<std::vector<std::byte>> FreshProblem::copy_outputs() const {
 
 // Requests and answers are lines; outputs follow their line as raw bytes.
 //   calibrate T BLOCK_US      -> groups G calls C
-//   block T GROUPS CALLS SEED WARM -> done WALL CPU WAIT PREEMPTED INTACT GUARD     (seconds as hex floats, GUARD "-" when whole)
+//   block T GROUPS CALLS SEED WARM EXTRA -> done WALL CPU WAIT PREEMPTED INTACT GUARD     (seconds as hex floats, GUARD "-" when whole)
 //   outputs T                 -> bytes N1 N2 ..  then the bytes
 //   quit                      -> inputs intact|changed
 int serve_arm(const OpInfo& op,
@@ -323,11 +323,12 @@ int serve_arm(const OpInfo& op,
       int calls = 0;
       unsigned long long seed = 0;
       int warm = 1;
-      if (std::sscanf(rest, "%d %d %llu %d", &groups, &calls, &seed, &warm) != 4 || groups < 1 ||
-          calls < 1) {
+      int extra = 0;
+      if (std::sscanf(rest, "%d %d %llu %d %d", &groups, &calls, &seed, &warm, &extra) != 5 ||
+          groups < 1 || calls < 1 || extra < 0) {
         throw InputError("malformed block request");
       }
-      const auto r = timers[tier].run(groups, calls, seed, warm != 0);
+      const auto r = timers[tier].run(groups, calls + extra, seed, warm != 0);
       const std::string guard = tiers[tier]->problem().broken_guard();
       char text[128];
       std::snprintf(text,

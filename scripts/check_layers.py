@@ -30,7 +30,7 @@ PRIVATE = [
     ("variants/*", ["variants/*"]),
 ]
 # Written by the build into its own folder.
-GENERATED = ["build_id_data.h", "schema_data.h", "analysis_code.h"]
+GENERATED = ["build_id_data.h", "schema_data.h", "analysis_code.h", "tier_texts.h"]
 
 # Outside libraries: (header prefix, files that may include it). A library not named here may be included anywhere.
 TESTS = "*_test.cpp"

@@ -27,6 +27,7 @@ struct PlanFlags {
   int blocks = 30;
   double bar = 1.015;
   bool underpowered = false;
+  double injected = 0.0;
 };
 void add_plan_flags(CommandLine& app, PlanFlags& flags);
 // UserError for an unknown op, variant, tier or lane.
@@ -72,6 +73,10 @@ nlohmann::json run_sitting(const Plan& plan,
                            std::string& path);
 // From the records below `out` of the same card, lane, op, tiers and thread count.
 AaPool aa_pool(const Plan& plan, const std::string& out, bool scratch);
+
+// The newest stored calibration's cell of protocol abg4, all scenarios together: {covered, repetitions, record}; null when none
+// is stored below `out`.
+nlohmann::json measured_abg4(const std::string& out);
 
 // A dirty build may only be used with --scratch. UserError.
 void require_clean(bool scratch);

@@ -59,15 +59,19 @@ std::string proven_text(const ProvenSet& set) {
                        {"speedup", e.speedup}};
     }
   }
-  return canonical_json({{"schema", "assay-proven"},
-                         {"schema_version", "1.0.0"},
-                         {"recorded_utc", set.recorded_utc},
-                         {"card", set.card},
-                         {"backend", set.backend},
-                         {"cuda", set.cuda},
-                         {"commit", set.commit},
-                         {"scratch", set.scratch},
-                         {"ops", ops}});
+  json document({{"schema", "assay-proven"},
+                 {"schema_version", "1.0.0"},
+                 {"recorded_utc", set.recorded_utc},
+                 {"card", set.card},
+                 {"backend", set.backend},
+                 {"cuda", set.cuda},
+                 {"commit", set.commit},
+                 {"scratch", set.scratch},
+                 {"ops", ops}});
+  for (const auto& [lane, s] : set.stacks)
+    document["stacks"][lane] = {
+        {"record", s.record}, {"members", s.members}, {"speedup", s.speedup}};
+  return canonical_json(document);
 }
 
 ProvenSet parse_proven(std::string_view text, const std::string& name) {
@@ -98,6 +102,11 @@ ProvenSet parse_proven(std::string_view text, const std::string& name) {
                            e.at("files").get<std::map<std::string, std::string>>(),
                            e.at("speedup")};
     }
+  }
+  const json stacks = document.value("stacks", json::object());
+  for (const auto& [lane, s] : stacks.items()) {
+    set.stacks[lane] = {
+        s.at("record"), s.at("members").get<std::map<std::string, std::string>>(), s.at("speedup")};
   }
   return set;
 }
