@@ -1,6 +1,7 @@
 #include "engine/snapshot_writer.h"
 
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "kernels/base/log.h"
@@ -35,22 +36,28 @@ void SnapshotWriter::put(const std::string& name, std::shared_ptr<const Snapshot
     const std::size_t freed = old == waiting_.end() ? 0 : old->second->bytes();
     waits = count_.waiting_bytes - freed;
     if (waits == 0 || waits + bytes <= most_bytes_) {
-      count_.waiting_bytes = waits + bytes;
       if (old != waiting_.end()) {
         old->second = std::move(snapshot);
         ++count_.replaced;
       } else {
-        waiting_.emplace(name, std::move(snapshot));
         order_.push_back(name);
+        try {
+          waiting_.emplace(name, std::move(snapshot));
+        } catch (...) {  // without memory
+          order_.pop_back();
+          throw;
+        }
       }
+      count_.waiting_bytes = waits + bytes;
       more_.notify_one();
       return;
     }
     ++count_.failed;
   }
-  tell("failed",
-       name + ": " + std::to_string(bytes) + " bytes, and " + std::to_string(waits) +
-           " still wait for the disk");
+  tell("failed", [&] {
+    return name + ": " + std::to_string(bytes) + " bytes, and " + std::to_string(waits) +
+           " still wait for the disk";
+  });
 }
 
 std::shared_ptr<const Snapshot> SnapshotWriter::waiting(const std::string& name) const {
@@ -70,10 +77,33 @@ SnapshotWriter::Count SnapshotWriter::count() const {
   return count_;
 }
 
-void SnapshotWriter::tell(const char* what, const std::string& detail) const {
-  if (std::string_view(what) == "failed") ASSAY_LOG(error, "snapshot {}", detail);
-  const std::lock_guard lock(listener_mutex_);
-  if (listener_) listener_(what, detail);
+void SnapshotWriter::tell(const char* what, const std::function<std::string()>& detail) const {
+  try {
+    const std::string line = detail();
+    if (std::string_view(what) == "failed") ASSAY_LOG(error, "snapshot {}", line);
+    const std::lock_guard lock(listener_mutex_);
+    if (listener_) listener_(what, line);
+  } catch (const std::bad_alloc&) {
+    // The count says it all the same.
+  }
+}
+
+// Only the writing thread changes writing_.
+void SnapshotWriter::write(const Snapshot& snapshot) {
+  const auto over = [this](std::uint64_t& count) {
+    const std::lock_guard lock(mutex_);
+    ++count;
+    now_.reset();
+  };
+  try {
+    folder_.write(writing_, snapshot, shape_, step_);
+  } catch (const std::exception& e) {
+    over(count_.failed);
+    return tell("failed", [&] { return writing_ + ": " + e.what(); });
+  }
+  over(count_.written);
+  tell("written",
+       [&] { return writing_ + ", " + std::to_string(snapshot.ids.size()) + " tokens"; });
 }
 
 void SnapshotWriter::work() {
@@ -81,32 +111,17 @@ void SnapshotWriter::work() {
   for (;;) {
     more_.wait(lock, [this] { return ending_ || !order_.empty(); });
     if (order_.empty()) return;
-    const std::string name = std::exchange(order_.front(), {});
+    writing_ = std::move(order_.front());
     order_.pop_front();
-    const auto it = waiting_.find(name);
-    writing_ = name;
+    const auto it = waiting_.find(writing_);
     now_ = std::move(it->second);
     waiting_.erase(it);
     const std::shared_ptr<const Snapshot> snapshot = now_;
     count_.waiting_bytes -= snapshot->bytes();
     lock.unlock();
-    std::string failure;
-    try {
-      folder_.write(name, *snapshot, shape_, step_);
-    } catch (const std::exception& e) {
-      failure = e.what();
-    }
+    write(*snapshot);
     lock.lock();
     writing_.clear();
-    now_.reset();
-    ++(failure.empty() ? count_.written : count_.failed);
-    lock.unlock();
-    if (failure.empty()) {
-      tell("written", name + ", " + std::to_string(snapshot->ids.size()) + " tokens");
-    } else {
-      tell("failed", name + ": " + failure);
-    }
-    lock.lock();
   }
 }
 

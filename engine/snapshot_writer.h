@@ -49,7 +49,8 @@ class SnapshotWriter {
 
  private:
   void work();
-  void tell(const char* what, const std::string& detail) const;
+  void write(const Snapshot& snapshot);
+  void tell(const char* what, const std::function<std::string()>& detail) const;
 
   const SnapshotFolder& folder_;
   const SnapshotShape shape_;

@@ -1,6 +1,7 @@
 #include "engine/daemon/http_server.h"
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdlib>
 #include <deque>
@@ -144,34 +145,34 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void greet() {
     state_ = State::kHandshake;
     socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](ErrorCode error) {
-      if (self->state_ == State::kClosed) return;
-      unsigned char first = 0;
-      if (!error) self->socket_.receive(asio::buffer(&first, 1), tcp::socket::message_peek, error);
-      if (error) {
-        self->close();
-      } else if (first == kTlsHandshake) {
-        self->step([&] { self->shake_hands(); });
-      } else {
-        self->tls_.reset();
-        self->server_.service.metrics().refused_heads.fetch_add(1);
-        self->refuse(
-            {.code = TurnCode::kBadRequest, .message = "this port speaks TLS: use https://"});
-      }
+      self->step([&] { self->greeted(error); });
     });
   }
-  void shake_hands() {
-    tls_->handshake([self = shared_from_this()](ErrorCode error) {
-      if (self->state_ == State::kClosed) return;
-      if (error) {
-        self->close();
-        return;
-      }
-      self->state_ = State::kHead;
-      self->step([&] {
-        self->arm(self->server_.settings.head_deadline);
-        self->read();
+  void greeted(ErrorCode error) {
+    if (state_ == State::kClosed) return;
+    unsigned char first = 0;
+    if (!error) socket_.receive(asio::buffer(&first, 1), tcp::socket::message_peek, error);
+    if (error) {
+      close();
+    } else if (first == kTlsHandshake) {
+      tls_->handshake([self = shared_from_this()](ErrorCode failed) {
+        self->step([&] { self->shook_hands(failed); });
       });
-    });
+    } else {
+      tls_.reset();
+      server_.service.metrics().refused_heads.fetch_add(1);
+      refuse({.code = TurnCode::kBadRequest, .message = "this port speaks TLS: use https://"});
+    }
+  }
+  void shook_hands(ErrorCode error) {
+    if (state_ == State::kClosed) return;
+    if (error) {
+      close();
+      return;
+    }
+    state_ = State::kHead;
+    arm(server_.settings.head_deadline);
+    read();
   }
 
   // Every step of a connection: without memory for it this connection ends, and no other.
@@ -199,9 +200,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
         self->on_read(error, n);
       };
       if (tls_) {
-        tls_->read_some(buffer_.prepare(kReadBytes), std::move(moved));
+        tls_->read_some(asio::buffer(incoming_), std::move(moved));
       } else {
-        socket_.async_read_some(buffer_.prepare(kReadBytes), std::move(moved));
+        socket_.async_read_some(asio::buffer(incoming_), std::move(moved));
       }
     });
     reading_ = true;
@@ -210,14 +211,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_read(ErrorCode error, std::size_t n) {
     reading_ = false;
     if (state_ == State::kClosed) return;
-    buffer_.commit(n);
     if (error == asio::error::eof) {
       eof_ = true;
     } else if (error) {
       close();  // reset: gone
       return;
     }
-    step([this] { on_bytes(); });
+    step([&] {
+      buffer_.commit(asio::buffer_copy(buffer_.prepare(n), asio::buffer(incoming_, n)));
+      on_bytes();
+    });
   }
 
   void on_bytes() {
@@ -602,6 +605,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::unique_ptr<TlsStream> tls_;  // null: plain
   asio::steady_timer deadline_;
   asio::steady_timer probe_timer_;
+  // A read is under way while requests that came before are taken out of buffer_, which moves what is in it: so the read
+  // has a place of its own.
+  std::array<char, kReadBytes> incoming_;
   boost::beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
   HttpCall call_;

@@ -462,6 +462,19 @@ class Http(WithDaemon):
                 data += more
             self.assertEqual(data.count(b"HTTP/1.1 200"), 100)
 
+    def test_pipelined_requests_sent_apart_are_each_answered_once(self):
+        with self.d.connect() as s:  # a read is under way while the second of a pair is taken out, and ends in the next pair
+            at = 33
+            for _ in range(20):
+                pair = [at, at + 1]
+                s.sendall(b"".join(request_bytes("POST", "/tokenize", {"content": chr(c)}, close=False) for c in pair))
+                rest = b""
+                for c in pair:
+                    response = read_response(s, rest)
+                    self.assertEqual(response.json()["tokens"], [c])
+                    rest = response.rest
+                at += 2
+
     def test_methods_and_routes(self):
         for method, path, status in (("GET", "/nope", 404), ("GET", "/v1/chat", 405), ("BREW", "/v1/health", 405),
                                      ("POST", "/v1/health", 405), ("GET", "/v1/health?x=1", 200)):

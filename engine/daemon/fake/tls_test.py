@@ -42,10 +42,14 @@ class TlsDaemon(Daemon):
         return self.context.wrap_socket(self.plain(timeout), server_hostname="127.0.0.1")
 
 
-class Tls(unittest.TestCase):
+class WithTls(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.d = TlsDaemon("--head-deadline-ms", str(400 * min(SLACK, 3)))
+        cls.d = TlsDaemon(*cls.flags())
+
+    @staticmethod
+    def flags():
+        return ()
 
     @classmethod
     def tearDownClass(cls):
@@ -57,6 +61,8 @@ class Tls(unittest.TestCase):
         self.assertLess(self.d.wait_idle(), 5)
         self.assertEqual(self.d.health()["state"], "ready")
 
+
+class Tls(WithTls):
     def test_streams_and_documents(self):
         found = frames(self.d.post("/v1/chat", script(tokens=["a", "b"], delay_ms=20)).body)
         self.assertEqual([e for e, _ in found], ["meta", "delta", "delta", "kairos", "done"])
@@ -122,6 +128,12 @@ class Tls(unittest.TestCase):
             with self.d.plain() as s:
                 s.sendall(bytes_)
                 self.assertEqual(read_head(s)[0], 400)
+
+
+class HalfOpen(WithTls):
+    @staticmethod
+    def flags():
+        return "--head-deadline-ms", str(400 * min(SLACK, 3))
 
     def test_half_open_handshakes_have_a_deadline(self):
         hello = ssl.MemoryBIO()
