@@ -50,6 +50,7 @@ struct StartRecord {
   json run;
   std::unique_ptr<Arm> arm;
   std::string variant;
+  bool injected = false;                // repeats the plan's share of its calls
   std::map<std::string, json> samples;  // by tier
   std::vector<std::string> faults;
 };
@@ -103,6 +104,7 @@ class Sitting {
       const int which = order[position];
       StartRecord& s = arms[which];
       s.variant = which == 1 && pair.kind != PairKind::kAa ? plan_.b : plan_.a;
+      s.injected = plan_.injected > 0.0 && which == 1 && pair.kind != PairKind::kAa;
       s.run = {{"pair", pair.pair},
                {"slot", slot_++},
                {"arm", std::string(1, which == 0 ? schedule_.code_a : code_b)},
@@ -199,8 +201,16 @@ class Sitting {
     const auto key = std::make_pair(s.variant, tier);
     const auto it = sizes_.find(key);
     if (it != sizes_.end()) return it->second;
-    return sizes_.emplace(key, s.arm->calibrate(tier, plan_.block_us)).first->second;
+    Calibration size = s.arm->calibrate(tier, plan_.block_us);
+    if (plan_.injected > 0.0) {  // whole groups of the calls of which one is repeated, in both arms
+      const int calls = size.group_calls * size.groups;
+      size.group_calls =
+          (size.group_calls + injected_one_in() - 1) / injected_one_in() * injected_one_in();
+      size.groups = std::max(1, calls / size.group_calls);
+    }
+    return sizes_.emplace(key, size).first->second;
   }
+  int injected_one_in() const { return static_cast<int>(std::lround(1.0 / plan_.injected)); }
 
   bool run_blocks(const ScheduledPair& pair, StartRecord (&arms)[2]) {
     const int tiers = static_cast<int>(plan_.tiers.size());
@@ -233,6 +243,7 @@ class Sitting {
     BlockRequest request;
     request.tier = tier;
     request.group_calls = size.group_calls;
+    if (s.injected) request.extra_calls = size.group_calls / injected_one_in();
     request.seed = content_.next();
     const bool one_call = size.groups == 1 && size.group_calls == 1;
     request.warm = !one_call;
@@ -274,7 +285,10 @@ class Sitting {
     const Calibration& size = calibration(s, tier);
     if (plan_.backend != "host") return;
     if (size.group_calls == 1) return;  // the timed blocks already change the content at every call
-    const BlockRequest request{tier, kAuditGroups, 1, content_.next(), true};
+    BlockRequest request;
+    request.tier = tier;
+    request.groups = kAuditGroups;
+    request.seed = content_.next();
     const BlockReply reply = s.arm->block(request);
     json& samples = s.samples[plan_.tiers[static_cast<std::size_t>(tier)].id];
     samples["audit_s"] =

@@ -152,6 +152,15 @@ TEST(Driver, ComparesStockWithItselfAsANullExperiment) {
   EXPECT_NE(reasons(record).find("no code difference"), std::string::npos) << reasons(record);
 }
 
+TEST(Driver, RepeatsTheInjectedShareOfCalls) {
+  // Real work, so the clock sees it: twice the calls take twice the time of those that count.
+  Plan plan = short_plan("stock", {"short_calls"});
+  plan.injected = 1.0;
+  const json record = sitting(plan);
+  EXPECT_EQ(record.at("verdict").at("word"), "REJECT") << reasons(record);
+  EXPECT_NEAR(record.at("analysis").at("speedup").get<double>(), 0.5, 0.05);
+}
+
 TEST(Driver, FourPairsMakeNoClaim) {
   Plan plan = short_plan("honest_fast", {"long_calls"});
   plan.pairs = 4;

@@ -180,6 +180,37 @@ std::string percent(double log_ratio) {
   return text;
 }
 
+// The source protocol's interval: percentile bootstrap of the median of four paired ratios. All 256 resamples are counted, so
+// it needs no seed; 13 of them have the smallest pair as their median, so that its ends are the smallest and the largest.
+stats::Interval bootstrap_of_four(const std::vector<double>& ratios) {
+  std::vector<double> medians;
+  for (unsigned draw = 0; draw < 256; ++draw) {
+    double sample[4];
+    for (unsigned i = 0; i < 4; ++i) sample[i] = ratios[draw >> (2 * i) & 3U];
+    medians.push_back(stats::median(sample));
+  }
+  std::sort(medians.begin(), medians.end());
+  return {medians[6], medians[249]};  // 2.5 % of 256 lie below, and above
+}
+
+// Four pairs, their median, the interval and the bar, as the source material has them. No verdict rests on it.
+json abg4_json(const Plan& plan, const stats::Pairs& ab) {
+  std::vector<double> ratios;
+  for (const double d : ab.d) ratios.push_back(stats::exp(d));
+  const stats::Interval interval = bootstrap_of_four(ratios);
+  bool tiers = true;
+  for (const auto& tier : ab.tier_ln)
+    tiers = tiers && stats::exp(stats::median(tier)) >= plan.tier_min;
+  const double median = stats::median(ratios);
+  return {
+      {"ratios", ratios},
+      {"median_ratio", median},
+      {"interval", interval_json(interval)},
+      // By counting: both ends miss a symmetric centre only when all four pairs lie on one side of it.
+      {"coverage", 0.875},
+      {"meets_bar", median >= plan.bar && interval.low > 1.0 && tiers}};
+}
+
 // At the 1 % level, or with every pair on one side where so few pairs cannot reach it.
 bool shown_above_zero(const std::vector<double>& excess) {
   if (excess.empty()) return false;
@@ -503,6 +534,14 @@ json analyse(const json& record) {
                              {"coverage_percentile", boot.coverage_percentile},
                              {"coverage_bca", boot.coverage_bca},
                              {"draws", stats::kBootstrapDraws}};
+    if (plan.protocol == "abg4" && n == 4) a["abg4"] = abg4_json(plan, ab);
+    if (plan.injected > 0.0) {
+      const double truth = -stats::ln(1.0 + plan.injected);
+      a["injected"] = {
+          {"truth", truth},
+          {"contained",
+           interval && interval->interval.low <= truth && truth <= interval->interval.high}};
+    }
     int balance = 0;
     for (const int sign : ab.o) balance += sign;
     if (n % 2 == 0 && balance == 0) a["p_randomisation"] = stats::randomisation_p(ab.d, ab.o, seed);
@@ -578,6 +617,12 @@ json analyse(const json& record) {
   } else if (!findings.invalid.empty()) {
     word = "INVALID";
     for (const auto& r : findings.invalid) reasons.push_back(r);
+  } else if (plan.injected > 0.0) {
+    word = below ? "REJECT" : (a["equivalent"].get<bool>() ? "NO-EFFECT" : "INCONCLUSIVE");
+    const bool contained = a.contains("injected") && a["injected"].at("contained").get<bool>();
+    reasons.push_back("B repeats " + json(plan.injected).dump() + " of its calls: the interval " +
+                      (contained ? "contains " : "misses ") +
+                      percent(-stats::ln(1.0 + plan.injected)));
   } else if (plan.a == plan.b) {
     word = a["equivalent"].get<bool>() ? "NO-EFFECT" : "INCONCLUSIVE";
     reasons.push_back("A/A, no code difference");

@@ -51,6 +51,8 @@ struct BlockRequest {
   int groups = 1;
   int group_calls = 1;
   std::uint64_t seed = 0;
+  // More calls of the same inside the clock of every group: a plan's injected slowdown. Not counted as calls.
+  int extra_calls = 0;
   bool warm = true;  // one untimed call first; pointless where a single call outlasts the block
 };
 struct BlockReply {

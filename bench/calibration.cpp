@@ -1,6 +1,10 @@
 #include "bench/calibration.h"
 
 #include <algorithm>
+#include <atomic>
+#include <future>
+#include <map>
+#include <mutex>
 
 #include <nlohmann/json.hpp>
 
@@ -34,14 +38,61 @@ json one_sitting(const Plan& plan, const NoiseModel& noise, double effect, std::
   return run_ab(plan, *device, inputs);
 }
 
+// What a verifier makes again: enough to catch an edit, few enough for a second over the whole table.
+constexpr int kHead = 3;
+
 json cell_json(const CalibrationCell& c) {
+  json head = json::array();
+  for (const stats::Interval& i : c.head) head.push_back({i.low, i.high});
   return {{"scenario", c.scenario},
           {"pairs", c.pairs},
           {"effect", c.effect},
           {"repetitions", c.repetitions},
           {"covered", c.covered},
           {"different", c.different},
-          {"wins", c.wins}};
+          {"wins", c.wins},
+          {"covered_percentile", c.covered_percentile},
+          {"covered_bca", c.covered_bca},
+          {"head", head}};
+}
+
+constexpr int kExperiments = 1000;  // A/A experiments of a scenario, and campaigns
+
+// One row of the table: what to run, and under which key the outcome is stored.
+struct Cell {
+  const char* key;
+  NoiseModel noise;
+  int pairs;
+  double effect;
+  int repetitions;
+  std::uint64_t seed;
+};
+
+std::vector<Cell> all_cells(int repetitions, std::uint64_t seed) {
+  constexpr int kSizes[] = {8, 12, 16, 24};
+  std::vector<Cell> cells;
+  for (const auto& noise : noise_scenarios(0.01)) {
+    for (const int pairs : kSizes)
+      cells.push_back({"coverage", noise, pairs, 0.015, repetitions, seed});
+    cells.push_back({"abg4", noise, 4, 0.015, repetitions, seed + 4});
+    cells.push_back({"aa", noise, 8, 0.0, std::min(repetitions, kExperiments), seed + 1});
+  }
+  for (const int pairs : kSizes) {
+    cells.push_back({"conservative",
+                     {.name = "order_effect_large", .pair_sd = 0.01, .order_bonus = 0.01},
+                     pairs,
+                     0.015,
+                     repetitions,
+                     seed});
+  }
+  const double effect = stats::ln(1.015);
+  const auto power = [&](const NoiseModel& noise, int pairs) {
+    cells.push_back({"power", noise, pairs, effect, repetitions, seed + 2});
+  };
+  power({.name = "normal_1.0", .pair_sd = 0.010}, 8);
+  power({.name = "normal_1.5", .pair_sd = 0.015}, 12);
+  power({.name = "spikes_0.75", .pair_sd = 0.0075, .tail = 0.1, .spike_mean = 0.04}, 12);
+  return cells;
 }
 
 }  // namespace
@@ -71,18 +122,39 @@ AbInputs synthetic_inputs() {
 
 CalibrationCell run_calibration_cell(
     const NoiseModel& noise, int pairs, double effect, int repetitions, std::uint64_t seed) {
-  CalibrationCell cell{noise.name, pairs, effect, repetitions, 0, 0, 0};
+  CalibrationCell cell;
+  cell.scenario = noise.name;
+  cell.pairs = pairs;
+  cell.effect = effect;
+  cell.repetitions = repetitions;
   Rng rng(seed ^ seed_from_name(noise.name));
   for (int i = 0; i < repetitions; ++i) {
     // A new name is a new plan hash and with it a new order.
-    const json record = one_sitting(
-        calibration_plan(pairs, "trial_" + std::to_string(i)), noise, effect, rng.next());
-    const json& interval = record.at("analysis").at("interval");
-    const double low = interval.at(0);
-    const double high = interval.at(1);
-    cell.covered += low <= effect && effect <= high ? 1 : 0;
-    cell.different += low > 0.0 || high < 0.0 ? 1 : 0;
-    cell.wins += low > 0.0 ? 1 : 0;
+    Plan plan = calibration_plan(pairs, "trial_" + std::to_string(i));
+    if (pairs == 4) {
+      plan.protocol = "abg4";
+      plan.stage = "smoke";
+    }
+    const json record = one_sitting(plan, noise, effect, rng.next());
+    const json& analysis = record.at("analysis");
+    const auto ends = [](const json& pair) { return stats::Interval{pair.at(0), pair.at(1)}; };
+    stats::Interval interval;
+    if (pairs == 4) {
+      const stats::Interval ratios = ends(analysis.at("abg4").at("interval"));
+      interval = {stats::ln(ratios.low), stats::ln(ratios.high)};
+    } else {
+      interval = ends(analysis.at("interval"));
+    }
+    const auto covers = [&](const stats::Interval& x) {
+      return x.low <= effect && effect <= x.high;
+    };
+    cell.covered += covers(interval) ? 1 : 0;
+    cell.different += interval.low > 0.0 || interval.high < 0.0 ? 1 : 0;
+    cell.wins += interval.low > 0.0 ? 1 : 0;
+    const json& bootstrap = analysis.at("bootstrap_legacy");
+    cell.covered_percentile += covers(ends(bootstrap.at("percentile"))) ? 1 : 0;
+    cell.covered_bca += covers(ends(bootstrap.at("bca"))) ? 1 : 0;
+    if (i < kHead) cell.head.push_back(interval);
   }
   return cell;
 }
@@ -117,61 +189,112 @@ CampaignCell run_null_campaigns(int variants, int campaigns, std::uint64_t seed)
 
 json calibration_table(int repetitions,
                        std::uint64_t seed,
+                       int threads,
                        const std::function<void(std::size_t, std::size_t)>& progress) {
-  const auto scenarios = noise_scenarios(0.01);
-  constexpr int kSizes[] = {8, 12, 16, 24};
-  const std::size_t total = scenarios.size() * (std::size(kSizes) + 1) + std::size(kSizes) + 4;
+  const auto cells = all_cells(repetitions, seed);
+  std::vector<json> outcomes(cells.size());
+  CampaignCell campaigns;
+  // The campaigns are the longest piece and go first.
+  std::atomic<std::size_t> next{0};
+  std::mutex reporting;
   std::size_t done = 0;
-  const auto step = [&] {
-    if (progress) progress(++done, total);
-  };
-  json coverage = json::array();
-  for (const auto& noise : scenarios) {
-    for (const int pairs : kSizes) {
-      coverage.push_back(cell_json(run_calibration_cell(noise, pairs, 0.015, repetitions, seed)));
-      step();
+  const auto work = [&] {
+    for (std::size_t i = next++; i <= cells.size(); i = next++) {
+      if (i == 0) {
+        campaigns = run_null_campaigns(12, std::min(repetitions, kExperiments), seed + 3);
+      } else {
+        const Cell& c = cells[i - 1];
+        outcomes[i - 1] =
+            cell_json(run_calibration_cell(c.noise, c.pairs, c.effect, c.repetitions, c.seed));
+      }
+      const std::lock_guard lock(reporting);
+      if (progress) progress(++done, cells.size() + 1);
     }
+  };
+  std::vector<std::future<void>> workers;
+  for (int t = 1; t < threads; ++t) workers.push_back(std::async(std::launch::async, work));
+  work();
+  for (auto& w : workers) w.get();
+  json out{{"schema", "assay-calibration"},
+           {"schema_version", "1.0.0"},
+           {"recorded_utc", utc_now()},
+           {"rng_seed", seed},
+           {"repetitions", repetitions},
+           {"alpha", 0.05},
+           {"null_campaigns",
+            {{"variants", campaigns.variants},
+             {"campaigns", campaigns.campaigns},
+             {"with_claim", campaigns.with_claim}}},
+           {"code_sha256", analysis_code_sha256()},
+           {"build", build_json()}};
+  for (std::size_t i = 0; i < cells.size(); ++i) out[cells[i].key].push_back(outcomes[i]);
+  return out;
+}
+
+std::vector<std::string> calibration_faults(const json& record) {
+  std::vector<std::string> faults;
+  const auto cells = all_cells(record.at("repetitions"), record.at("rng_seed"));
+  const bool same_code = record.at("code_sha256") == analysis_code_sha256();
+  std::map<std::string, std::size_t> at;
+  for (const Cell& c : cells) {
+    const std::size_t index = at[c.key]++;
+    const std::string where = std::string(c.key) + "/" + std::to_string(index);
+    if (index >= record.at(c.key).size()) {
+      faults.push_back(where + ": missing");
+      continue;
+    }
+    const json& stored = record[c.key][index];
+    if (stored.at("scenario") != c.noise.name || stored.at("pairs") != c.pairs ||
+        stored.at("effect") != c.effect || stored.at("repetitions") != c.repetitions) {
+      faults.push_back(where + ": not the table's cell");
+      continue;
+    }
+    for (const char* key : {"covered", "different", "wins", "covered_percentile", "covered_bca"}) {
+      if (stored.at(key) > c.repetitions)
+        faults.push_back(where + "/" + key + ": more than there were repetitions");
+    }
+    if (!same_code) continue;
+    const json again =
+        cell_json(run_calibration_cell(c.noise, c.pairs, c.effect, kHead, c.seed)).at("head");
+    if (stored.at("head") != again)
+      faults.push_back(where + "/head: the seed gives other intervals");
   }
-  json conservative = json::array();
-  for (const int pairs : kSizes) {
-    NoiseModel noise{.name = "order_effect_large", .pair_sd = 0.01, .order_bonus = 0.01};
-    conservative.push_back(cell_json(run_calibration_cell(noise, pairs, 0.015, repetitions, seed)));
-    step();
+  for (const auto& [key, count] : at) {
+    if (record.at(key).size() != count) faults.push_back(key + ": cells that the table has not");
   }
-  json null = json::array();
-  for (const auto& noise : scenarios) {
-    null.push_back(cell_json(run_calibration_cell(noise, 8, 0.0, 1000, seed + 1)));
-    step();
+  return faults;
+}
+
+std::vector<std::string> calibration_misses(const json& record) {
+  std::vector<std::string> misses;
+  if (record.at("repetitions").get<int>() < kExperiments)
+    return {"a reduced table: the marks are for 1,000 repetitions and more"};
+  const auto expect = [&](bool good, const json& cell, const char* what) {
+    if (!good)
+      misses.push_back(cell.at("scenario").get<std::string>() + ", " +
+                       std::to_string(cell.at("pairs").get<int>()) + " pairs: " + what);
+  };
+  const auto share = [](const json& cell, const char* key) {
+    return cell.at(key).get<double>() / cell.at("repetitions").get<double>();
+  };
+  for (const json& cell : record.at("coverage")) {
+    const double covered = share(cell, "covered");
+    expect(covered >= 0.93 && covered <= 0.977, cell, "coverage outside 93 to 97.7 %");
   }
-  const double effect = stats::ln(1.015);
-  json power = json::array();
-  const NoiseModel cells[] = {
-      {.name = "normal_1.0", .pair_sd = 0.010},
-      {.name = "normal_1.5", .pair_sd = 0.015},
-      {.name = "spikes_0.75", .pair_sd = 0.0075, .tail = 0.1, .spike_mean = 0.04}};
-  const int sizes[] = {8, 12, 12};
-  for (int i = 0; i < 3; ++i) {
-    power.push_back(
-        cell_json(run_calibration_cell(cells[i], sizes[i], effect, repetitions, seed + 2)));
-    step();
+  for (const json& cell : record.at("aa")) {
+    const int different = cell.at("different");
+    expect(different >= 28 && different <= 61,
+           cell,
+           "equal arms called different outside 28 to 61 of 1,000");
+    expect(
+        cell.at("wins").get<int>() <= 33, cell, "B won against itself more than 33 times of 1,000");
   }
-  const CampaignCell campaigns = run_null_campaigns(12, 1000, seed + 3);
-  step();
-  return {{"schema", "assay-calibration"},
-          {"schema_version", "1.0.0"},
-          {"recorded_utc", utc_now()},
-          {"rng_seed", seed},
-          {"alpha", 0.05},
-          {"coverage", coverage},
-          {"conservative", conservative},
-          {"aa", null},
-          {"power", power},
-          {"null_campaigns",
-           {{"variants", campaigns.variants},
-            {"campaigns", campaigns.campaigns},
-            {"with_claim", campaigns.with_claim}}},
-          {"code_sha256", analysis_code_sha256()},
-          {"build", build_json()}};
+  for (const json& cell : record.at("power"))
+    expect(share(cell, "wins") >= 0.8, cell, "1.5 % found with less than 80 % power");
+  const json& campaigns = record.at("null_campaigns");
+  if (campaigns.at("with_claim").get<double>() > 0.05 * campaigns.at("campaigns").get<double>())
+    misses.emplace_back("more than 5 % of campaigns of no-ops ended with a claim");
+  return misses;
 }
 
 }  // namespace assay

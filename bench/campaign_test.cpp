@@ -3,15 +3,18 @@
 
 #include <cmath>
 #include <functional>
+#include <map>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "bench/ab.h"
 #include "bench/calibration.h"
+#include "bench/stack.h"
 #include "bench/synthetic.h"
 #include "kernels/base/build_id.h"
 #include "kernels/base/record.h"
+#include "kernels/base/rng.h"
 
 namespace assay {
 namespace {
@@ -132,6 +135,80 @@ TEST(Arming, NeedsAClaimEveryTierAndTheBar) {
     other["verdict"]["word"] = word;
     EXPECT_EQ(not_armed_because(other).rfind(word, 0), 0U) << word;
   }
+}
+
+// A record of whole rounds in which each member's absence costs what `worth` says, and nothing else happens but noise.
+json stack_record(const StackPlan& plan, const std::map<std::string, double>& worth) {
+  json record{{"plan", {{"sha256", stack_plan_sha256(plan)}, {"body", stack_plan_json(plan)}}},
+              {"runs", json::array()}};
+  Rng rng(3);
+  const auto arms = stack_arms(plan);
+  int round = 0;
+  for (const auto& order : stack_schedule(plan)) {
+    for (const int which : order) {
+      const StackArm& arm = arms[static_cast<std::size_t>(which)];
+      double log_speed = 0.001 * rng.normal();
+      for (const auto& [op, variant] : arm.switches) log_speed += worth.at(op);
+      json armed = json::array();
+      for (const auto& [op, variant] : arm.switches)
+        armed.push_back({{"op", op}, {"variant", variant}, {"selected", 1}});
+      record["runs"].push_back({{"run", record["runs"].size()},
+                                {"round", round},
+                                {"code", std::string(1, arm.code)},
+                                {"status", "ok"},
+                                {"reason", ""},
+                                {"switches_seen", arm.switches},
+                                {"switches_echo", arm.switches},
+                                {"armed", armed},
+                                {"samples", {{"natural", {std::exp(-log_speed)}}}},
+                                {"written", {{"natural", {1, 2, 3}}}}});
+    }
+    ++round;
+  }
+  return record;
+}
+
+StackPlan stack_plan() {
+  StackPlan plan;
+  plan.members = {{"gives_ten", "v"}, {"gives_two", "v"}, {"gives_none", "v"}};
+  plan.question = "drop_one";
+  plan.model = {{"file_bytes", 1}, {"head_sha256", std::string(64, '0')}};
+  plan.tiers = {{"natural", "D_real", 1.0, true}};
+  plan.rounds = rounds_for(5, 12);
+  return plan;
+}
+
+TEST(Stack, KeepsWhatWouldBeMissedAndDropsTheRest) {
+  const StackPlan plan = stack_plan();
+  EXPECT_EQ(plan.rounds, 20);  // five arms have ten orders
+  const json found = analyse_stack(
+      stack_record(plan, {{"gives_ten", 0.1}, {"gives_two", 0.02}, {"gives_none", 0.0}}));
+  EXPECT_EQ(found.at("verdict").at("kept"), (json{"gives_ten", "gives_two"}));
+  EXPECT_EQ(found.at("verdict").at("dropped"), json::array({"gives_none"}));
+  EXPECT_EQ(found.at("verdict").at("word"), "STACK-MEMBER") << found.at("verdict");
+  EXPECT_NEAR(found.at("analysis").at("estimate").get<double>(), 0.12, 0.002);
+}
+
+TEST(Stack, ASlowerStackIsRejectedAndAWrongSwitchVoidsTheRounds) {
+  const StackPlan plan = stack_plan();
+  const std::map<std::string, double> worse{
+      {"gives_ten", -0.1}, {"gives_two", 0.0}, {"gives_none", 0.0}};
+  json record = stack_record(plan, worse);
+  EXPECT_EQ(analyse_stack(record).at("verdict").at("word"), "REJECT");
+  record["runs"][7]["switches_seen"] = {{"gives_ten", "other"}};
+  const json found = analyse_stack(record);
+  EXPECT_EQ(found.at("verdict").at("word"), "INVALID");
+  EXPECT_TRUE(found.at("verdict").at("dropped").empty());
+}
+
+TEST(Stack, EveryOrderIsUsedEquallyOften) {
+  const StackPlan plan = stack_plan();
+  std::map<std::vector<int>, int> used;
+  const auto schedule = stack_schedule(plan);
+  ASSERT_EQ(schedule.size(), 21U);
+  for (std::size_t i = 1; i < schedule.size(); ++i) ++used[schedule[i]];
+  EXPECT_EQ(used.size(), 10U);
+  for (const auto& [order, times] : used) EXPECT_EQ(times, 2);
 }
 
 }  // namespace

@@ -104,7 +104,7 @@ class HostTimer final : public TierTimer {
       : tier_(op, case_index), variant_(variant), stream_(stream) {}
   Why ineligible() const override { return tier_.problem().ineligible(variant_, host_device()); }
   void prepare() override { tier_.problem().prepare(variant_); }
-  TimedGroups run(int groups, int group_calls, std::uint64_t seed, bool warm) override {
+  TimedGroups run(int groups, int calls_a_group, std::uint64_t seed, bool warm) override {
     Problem& problem = tier_.problem();
     // Warm code and data with content that no timed group has.
     if (warm) {
@@ -117,7 +117,7 @@ class HostTimer final : public TierTimer {
       const std::uint64_t before = tier_.fresh_hash();
       const ThreadClocks clocks;
       const auto start = Clock::now();
-      for (int c = 0; c < group_calls; ++c) problem.run(variant_, stream_);
+      for (int c = 0; c < calls_a_group; ++c) problem.run(variant_, stream_);
       const auto stop = Clock::now();
       clocks.add_to(result);
       if (g + 1 == groups)
@@ -258,7 +258,7 @@ std::vector<std::vector<std::byte>> FreshProblem::copy_outputs() const {
 
 // Requests and answers are lines; outputs follow their line as raw bytes.
 //   calibrate T BLOCK_US      -> groups G calls C
-//   block T GROUPS CALLS SEED WARM -> done WALL CPU WAIT EVENT PREEMPTED INTACT GUARD   (seconds as hex floats, GUARD "-" when whole)
+//   block T GROUPS CALLS SEED WARM EXTRA -> done WALL CPU WAIT EVENT PREEMPTED INTACT GUARD   (seconds as hex floats, GUARD "-" when whole)
 //   card                      -> one line of JSON: what each tier says of the card, by tier
 //   outputs T                 -> bytes N1 N2 ..  then the bytes
 //   quit                      -> inputs intact|changed
@@ -353,11 +353,12 @@ int serve_arm(const OpInfo& op,
       int calls = 0;
       unsigned long long seed = 0;
       int warm = 1;
-      if (std::sscanf(rest, "%d %d %llu %d", &groups, &calls, &seed, &warm) != 4 || groups < 1 ||
-          calls < 1) {
+      int extra = 0;
+      if (std::sscanf(rest, "%d %d %llu %d %d", &groups, &calls, &seed, &warm, &extra) != 5 ||
+          groups < 1 || calls < 1 || extra < 0) {
         throw InputError("malformed block request");
       }
-      const auto r = tiers[tier]->run(groups, calls, seed, warm != 0);
+      const auto r = tiers[tier]->run(groups, calls + extra, seed, warm != 0);
       const std::string guard = tiers[tier]->broken_guard();
       char text[160];
       std::snprintf(text,

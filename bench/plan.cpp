@@ -30,32 +30,35 @@ json plan_json(const Plan& p) {
   }
   json extension = nullptr;
   if (p.extension) extension = {{"s0", p.extension->s0}, {"max_pairs", p.extension->max_pairs}};
-  return {{"schema", "assay-plan"},
-          {"schema_version", "1.0.0"},
-          {"op", p.op},
-          {"a", p.a},
-          {"b", p.b},
-          {"family", p.family},
-          {"family_size", p.family_size},
-          {"lane", p.lane},
-          {"backend", p.backend},
-          {"base", p.base},
-          {"protocol", p.protocol},
-          {"stage", p.stage},
-          {"primary", p.primary},
-          {"alpha", p.alpha},
-          {"pairs", p.pairs},
-          {"burn_in_pairs", p.burn_in_pairs},
-          {"aa_every", p.aa_every},
-          {"bars", {{"effect", p.bar}, {"tier_min", p.tier_min}}},
-          {"tiers", tiers},
-          {"blocks", p.blocks},
-          {"block_us", p.block_us},
-          {"threads", p.threads},
-          {"regime", p.regime},
-          {"discard_codes", p.discard_codes},
-          {"underpowered", p.underpowered},
-          {"extension", extension}};
+  json out{{"schema", "assay-plan"},
+           {"schema_version", "1.0.0"},
+           {"op", p.op},
+           {"a", p.a},
+           {"b", p.b},
+           {"family", p.family},
+           {"family_size", p.family_size},
+           {"lane", p.lane},
+           {"backend", p.backend},
+           {"base", p.base},
+           {"protocol", p.protocol},
+           {"stage", p.stage},
+           {"primary", p.primary},
+           {"alpha", p.alpha},
+           {"pairs", p.pairs},
+           {"burn_in_pairs", p.burn_in_pairs},
+           {"aa_every", p.aa_every},
+           {"bars", {{"effect", p.bar}, {"tier_min", p.tier_min}}},
+           {"tiers", tiers},
+           {"blocks", p.blocks},
+           {"block_us", p.block_us},
+           {"threads", p.threads},
+           {"regime", p.regime},
+           {"discard_codes", p.discard_codes},
+           {"underpowered", p.underpowered},
+           {"extension", extension}};
+  if (p.injected != 0.0)
+    out["injected"] = p.injected;  // absent elsewhere, so that plans keep their hashes
+  return out;
 }
 
 void check_plan(const Plan& p) {
@@ -90,6 +93,13 @@ void check_plan(const Plan& p) {
     sum += p.tiers[i].weight;
   }
   require(std::fabs(sum - 1.0) < 1e-9, "tier weights sum to " + std::to_string(sum) + ", not to 1");
+  if (p.injected != 0.0) {
+    require(p.a == p.b,
+            "injected: extra work tests the harness, so both arms run the same variant");
+    require(p.injected >= 0.001 && p.injected <= 1.0 &&
+                std::fabs(1.0 / p.injected - std::round(1.0 / p.injected)) < 1e-9,
+            "injected: one call in a whole number of them, 0.001 to 1, as 0.005 or 0.02");
+  }
   if (p.extension) {
     require(p.extension->s0 > 0.0, "extension.s0: above 0");
     require(p.extension->max_pairs > p.pairs && p.extension->max_pairs <= stats::kMaxPairs &&
@@ -132,6 +142,7 @@ Plan plan_from_json(const json& document, const std::string& name) {
     p.extension =
         PlanExtension{document["extension"].at("s0"), document["extension"].at("max_pairs")};
   }
+  p.injected = document.value("injected", 0.0);
   try {
     check_plan(p);
   } catch (const UserError& e) {
@@ -168,13 +179,15 @@ Schedule make_schedule(const Plan& plan) {
     ++pair;
   };
   for (int i = 0; i < plan.burn_in_pairs; ++i) add(PairKind::kBurnIn, rng.below(2) == 0);
-  const auto order = stats::balanced_order(plan.pairs, seed_for("ab:" + hash));
+  auto order = stats::balanced_order(plan.pairs, seed_for("ab:" + hash));
+  const bool four = plan.protocol == "abg4";  // four adjacent alternating pairs: AB BA AB BA
+  if (four) order = {1, -1, 1, -1};
   const int aa = plan.pairs / plan.aa_every;
   const auto aa_order = stats::balanced_order(aa + aa % 2, seed_for("aa:" + hash));
   for (int g = 0, i = 0; i < plan.pairs; ++g) {
     const int size = std::min(plan.aa_every, plan.pairs - i);
     // The A/A pair falls anywhere among its group, so that it meets the same drift.
-    const int at = size == plan.aa_every
+    const int at = size == plan.aa_every && !four
                        ? static_cast<int>(rng.below(static_cast<std::uint64_t>(size) + 1))
                        : -1;
     for (int k = 0; k <= size; ++k) {

@@ -49,6 +49,9 @@ struct Plan {
   std::vector<std::string> discard_codes{"HOST_SUSPENDED"};
   bool underpowered = false;
   std::optional<PlanExtension> extension;
+  // Share of its calls that arm B repeats inside the clock: a slowdown of known size, to test the harness with. Both arms run
+  // one variant then, and 1 / injected is a whole number.
+  double injected = 0.0;
 };
 
 nlohmann::json plan_json(const Plan& plan);

@@ -192,7 +192,8 @@ class ProcessArm final : public Arm {
     const double own_waited = own_queue_.read().waited_s;
     const auto start = Clock::now();
     send("block " + std::to_string(r.tier) + " " + std::to_string(r.groups) + " " +
-         std::to_string(r.group_calls) + " " + std::to_string(r.seed) + (r.warm ? " 1" : " 0"));
+         std::to_string(r.group_calls) + " " + std::to_string(r.seed) + (r.warm ? " 1 " : " 0 ") +
+         std::to_string(r.extra_calls));
     const std::string line = read_line();
     const double outer = std::chrono::duration<double>(Clock::now() - start).count();
     BlockReply reply;

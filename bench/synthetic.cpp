@@ -56,7 +56,8 @@ class SyntheticArm final : public Arm {
   BlockReply block(const BlockRequest& r) override {
     BlockReply reply;
     // Noise inside a start is far below noise between starts: that is why a start is the replicate.
-    reply.wall_s = 1e-3 * r.groups * r.group_calls * std::exp(slow_ + 0.002 * world_.rng.normal());
+    reply.wall_s = 1e-3 * r.groups * (r.group_calls + r.extra_calls) *
+                   std::exp(slow_ + 0.002 * world_.rng.normal());
     reply.cpu_s = reply.wall_s;
     reply.ran_s = reply.wall_s;
     reply.outer_s = reply.wall_s * 1.01 + 1e-3;

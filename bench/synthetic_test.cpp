@@ -1,6 +1,7 @@
 // The whole pipeline on a device whose truth is known: coverage, false wins, power. Fixed seeds, two-sided alpha 0.05.
 #include "bench/synthetic.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -84,6 +85,49 @@ json small_record(double effect = 0.05) {
   json record = run_ab(plan, *device, synthetic_inputs());
   seal_record(record);
   return record;
+}
+
+TEST(Pipeline, FindsInjectedSlowdownsOfKnownSize) {
+  int contained = 0;
+  for (const double share : {0.005, 0.01, 0.02, 0.05}) {
+    for (std::uint64_t seed = 0; seed < 25; ++seed) {
+      Plan plan = small_plan();
+      plan.a = plan.b = "trial_" + std::to_string(seed);
+      plan.injected = share;
+      const auto device =
+          make_synthetic_device(plan, {.name = "normal", .pair_sd = 0.003}, 0.0, seed);
+      const json record = run_ab(plan, *device, synthetic_inputs());
+      contained += record.at("analysis").at("injected").at("contained").get<bool>() ? 1 : 0;
+      if (share >= 0.02) {
+        EXPECT_EQ(record.at("verdict").at("word"), "REJECT") << share;
+      }
+    }
+  }
+  EXPECT_GE(contained, 93);  // of 100
+}
+
+TEST(Record, Abg4IsFourAlternatingPairsWithTheSmallestAndLargestAsItsInterval) {
+  Plan plan = small_plan();
+  plan.protocol = "abg4";
+  plan.pairs = 4;
+  plan.stage = "smoke";
+  const auto device = make_synthetic_device(plan, {.name = "normal", .pair_sd = 0.01}, 0.05, 9);
+  json record = run_ab(plan, *device, synthetic_inputs());
+  seal_record(record);
+  EXPECT_TRUE(record_faults(record).empty());
+  const json& analysis = record.at("analysis");
+  EXPECT_EQ(analysis.at("o"), (json{1, -1, 1, -1}));
+  EXPECT_EQ(analysis.at("pairs"),
+            (json{1, 2, 3, 4}));  // adjacent: only the burn-in lies before them
+  auto ratios = analysis.at("abg4").at("ratios").get<std::vector<double>>();
+  std::sort(ratios.begin(), ratios.end());
+  EXPECT_EQ(analysis["abg4"].at("interval"), (json{ratios.front(), ratios.back()}));
+  EXPECT_EQ(record.at("verdict").at("word"), "INCONCLUSIVE");
+  record["analysis"]["abg4"]["meets_bar"] = false;
+  seal_record(record);
+  const auto faults = record_faults(record);
+  ASSERT_FALSE(faults.empty());
+  EXPECT_NE(faults.front().find("analysis/abg4/meets_bar"), std::string::npos) << faults.front();
 }
 
 TEST(Record, VerifiesAsWritten) {

@@ -5,10 +5,12 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/analysis.h"
+#include "bench/calibration.h"
 #include "bench/campaign.h"
 #include "bench/card_rows.h"
 #include "bench/expert_stream.h"
 #include "bench/plan.h"
+#include "bench/stack.h"
 #include "bench/stats.h"
 #include "kernels/base/build_id.h"
 #include "kernels/base/error.h"
@@ -191,6 +193,9 @@ std::string subject_of(const json& record) {
     return record.at("tool").get<std::string>() + " clean in " + std::to_string(clean) + " of " +
            std::to_string(record["programs"].size()) + " programs";
   }
+  if (schema == "assay-stack")
+    return "stack, " + record.at("plan").at("body").at("numerics").get<std::string>() + " " +
+           record.at("verdict").at("word").get<std::string>();
   if (schema == "abg-result") {
     const json& plan = record.at("plan").at("body");
     return plan.at("op").get<std::string>() + "/" + plan.at("b").get<std::string>() + " " +
@@ -212,6 +217,15 @@ std::string sources_of(const json& record) {
     if (source.at("digest") == source_digest(op, variant)) return "current";
     const std::string moved = moved_sources(source.at("files"), op, variant);
     return "stale" + (moved.empty() ? "" : ": " + moved);
+  }
+  if (schema == "assay-stack") {
+    for (const auto& [op, variant] : record.at("plan").at("body").at("members").items()) {
+      const auto source = record.at("sources").find(op);
+      if (source == record["sources"].end() ||
+          *source != source_digest(op, variant.get<std::string>()))
+        return "stale: " + op + "=" + variant.get<std::string>();
+    }
+    return "current";
   }
   if (schema != "abg-result") return "";
   const json& plan = record.at("plan").at("body");
@@ -271,6 +285,22 @@ std::vector<std::string> proven_faults(const ProvenSet& set,
       expect(ab.at("analysis").at("speedup") == e.speedup, "speedup", "not the A/B record's");
     }
   }
+  for (const auto& [lane, s] : set.stacks) {
+    const std::string where = "stacks/" + lane + "/";
+    const auto it = records.find(s.record);
+    if (it == records.end() || it->second.at("schema") != "assay-stack") {
+      faults.push_back(where +
+                       "record: no such record among those given: " + s.record.substr(0, 16));
+      continue;
+    }
+    const json& r = it->second;
+    if (r.at("plan").at("body").at("members") != json(s.members))
+      faults.push_back(where + "members: not the record's");
+    if (r.at("analysis").at("speedup") != s.speedup)
+      faults.push_back(where + "speedup: not the record's");
+    if (r.at("scratch") != set.scratch)
+      faults.push_back(where + "record: scratch in one and not in the other");
+  }
   return faults;
 }
 
@@ -305,6 +335,8 @@ std::vector<std::string> record_faults(const json& record, const RecordJudge& ju
   if (schema == "assay-sanitize") faults = sanitize_faults(record);
   if (schema == "assay-probe") faults = probe_faults(record);
   if (schema == "assay-bench-model") faults = model_speed_faults(record);
+  if (schema == "assay-stack") faults = stack_faults(record);
+  if (schema == "assay-calibration") faults = calibration_faults(record);
   if (judge) {
     const auto more = judge(record);
     faults.insert(faults.end(), more.begin(), more.end());

@@ -186,6 +186,7 @@ struct Session::State {
   SpaceBuffer head_memory;
   HeadArrays out;
   SpaceBuffer scratch;
+  SpaceBuffer block_rows;          // keys and values around a block, see attend_block
   gpu::Buffer landing;             // pinned, of a card's logits
   std::vector<std::int32_t> sent;  // position and ids of the chunk
 
@@ -345,14 +346,52 @@ struct Session::State {
                            stream);
       return;
     }
-    const auto shape = prefill_shape(w, tokens, position, slots, cache.type());
-    ops.attention_prefill(
-        shape,
-        {b.q, cache.keys(layer), cache.values(layer), fresh(b.k_fresh), fresh(b.v_fresh), b.o.x},
-        workspace(ops.attention_prefill.workspace_bytes(shape)),
-        stream);
+    if (hooks.same_block && cache.layer(layer).window > 0) {
+      attend_block(w);
+    } else {
+      const auto shape = prefill_shape(w, tokens, position, slots, cache.type());
+      ops.attention_prefill(
+          shape,
+          {b.q, cache.keys(layer), cache.values(layer), fresh(b.k_fresh), fresh(b.v_fresh), b.o.x},
+          workspace(ops.attention_prefill.workspace_bytes(shape)),
+          stream);
+    }
     // Only now: the ring's old rows were still visible to the chunk's first tokens.
     cache.commit(layer, position, tokens, fresh(b.k_fresh), fresh(b.v_fresh));
+  }
+
+  // A block whose tokens see one another: every query is the decode op's, standing at the block's end and seeing so many
+  // keys more that its window begins where it would. The keys lie together for it, as a ring of just their number.
+  void attend_block(const AttentionWeights& w) {
+    const int window = cache.layer(layer).window;
+    const int first = std::max(0, position - (window - 1));
+    const int end = position + tokens;
+    const int slots = end - first;
+    const std::size_t row = z(w.kv_width()) * kv_bytes(cache.type());
+    const std::size_t half = (z(slots) * row + 63) / 64 * 64;
+    if (2 * half > block_rows.bytes()) block_rows = space.allocate(2 * half, "a block's rows");
+    const auto start = [](const pointwise::KvRow& r) {
+      return r.f32 != nullptr ? reinterpret_cast<const std::byte*>(r.f32)
+                              : reinterpret_cast<const std::byte*>(r.f16);
+    };
+    std::byte* const keys = block_rows.data();
+    std::byte* const values = keys + half;
+    for (int j = first; j < end; ++j) {
+      const std::size_t to = z(j % slots) * row;
+      const std::size_t at = z(std::max(0, j - position)) * row;
+      const bool old = j < position;
+      space.copy(keys + to, old ? start(cache.key_row(layer, j)) : b.k_fresh + at, row);
+      space.copy(values + to, old ? start(cache.value_row(layer, j)) : b.v_fresh + at, row);
+    }
+    for (int t = 0; t < tokens; ++t) {
+      AttentionDecode::Shape shape = decode_shape(w, end - 1, slots, cache.type(), false);
+      shape.keys = end - std::max(0, position + t - (window - 1));
+      const std::size_t q = z(t) * z(w.q_width());
+      ops.attention_decode(shape,
+                           {b.q + q, fresh(keys), fresh(values), b.o.x + q, nullptr},
+                           workspace(ops.attention_decode.workspace_bytes(shape)),
+                           stream);
+    }
   }
 
   void ffn_chain() {
@@ -525,26 +564,30 @@ struct Session::State {
       const AttentionWeights& w = weights.attention()[z(layer)];
       const KvCache::Layer& rows = cache.layer(layer);
       const auto [cosine, sine] = angles();
-      ops.attention_block(
-          {tokens,
-           position,
-           rows.slots,
-           config.hidden,
-           w.kv_width(),
-           cache.type(),
-           model.numerics()},
-          {.weights = &w,
-           .x = b.x,
-           .cosine = cosine,
-           .sine = sine,
-           .k_f32 = rows.k_f32,
-           .v_f32 = rows.v_f32,
-           .k_f16 = rows.k_f16,
-           .v_f16 = rows.v_f16,
-           .h = b.h,
-           .chain = {[](void* s) { static_cast<State*>(s)->attention_chain(); }, this}},
-          {},
-          stream);
+      if (hooks.same_block) {  // what no composite knows
+        attention_chain();
+      } else {
+        ops.attention_block(
+            {tokens,
+             position,
+             rows.slots,
+             config.hidden,
+             w.kv_width(),
+             cache.type(),
+             model.numerics()},
+            {.weights = &w,
+             .x = b.x,
+             .cosine = cosine,
+             .sine = sine,
+             .k_f32 = rows.k_f32,
+             .v_f32 = rows.v_f32,
+             .k_f16 = rows.k_f16,
+             .v_f16 = rows.v_f16,
+             .h = b.h,
+             .chain = {[](void* s) { static_cast<State*>(s)->attention_chain(); }, this}},
+            {},
+            stream);
+      }
       if (hooks.routes != nullptr) send_routes();
       ops.ffn_block({tokens, config.hidden, config.experts_used, model.numerics()},
                     {.weights = &weights.ffn()[z(layer)],
@@ -714,6 +757,10 @@ struct Session::State {
 
   void feed(std::span<const TokenId> all, const WantsLogits& wants, const LogitsSink& sink) {
     check(all);
+    if (hooks.same_block && (space.on_card() || all.size() > z(model.chunk()))) {
+      throw UserError("a block whose tokens see one another must fit one chunk of " +
+                      std::to_string(model.chunk()) + " tokens, on the host");
+    }
     std::vector<int> wanted;
     while (!all.empty()) {
       const auto n = std::min<std::size_t>(all.size(), z(model.chunk()));

@@ -150,6 +150,9 @@ struct SessionHooks {
   std::function<void(const RoutedChunk&)> routed = {};
   std::function<void(const StageChunk&)> stage = {};
   const RouteTable* routes = nullptr;  // take these experts instead of the router's
+  // The tokens of one feed() see one another in local layers, the later ones too; the window still bounds what they see
+  // of the past. UserError when there are more of them than a chunk holds, and on a card.
+  bool same_block = false;
 };
 
 class Session {

@@ -134,6 +134,12 @@ ModelBackend::ModelBackend(Model& model, const ModelBackendSettings& settings)
 }
 ModelBackend::~ModelBackend() = default;
 
+const char* ModelBackend::why_no_block() const {
+  return model_.backend() == Backend::kHost
+             ? nullptr
+             : "on a card a block's rows have no place in the memory plan";
+}
+
 std::vector<Capability> ModelBackend::capabilities() const {
   const auto lacks = [&](const char* token) { return !model_.tokenizer().find(token).has_value(); };
   const bool calls = !lacks("<|tool_call>") && !lacks("<tool_call|>") && !lacks("<|\"|>");
@@ -161,7 +167,16 @@ std::vector<Capability> ModelBackend::capabilities() const {
       {"oneshot", true, "", "model_backend.oneshot"},
       {"embed", true, "space " + embedding_space_, "model_backend.embed"},
       {"frames", true, "causal rows; they are not kept in a session", "model_backend.frames"},
-      {"frames.same_block", false, "attention inside a block is causal in this engine", ""},
+      {"frames.same_block",
+       why_no_block() == nullptr,
+       why_no_block() != nullptr
+           ? why_no_block()
+           : "a block has at most " + std::to_string(model_.chunk()) + " rows",
+       "model_backend.frames"},
+      {"chunk_pipelining",
+       false,
+       "a chunk is computed to its end before the next: the host has no commit to overlap",
+       ""},
       {"capture", false, "activations of a mixture-of-experts model are not captured", ""},
   };
 }
@@ -169,10 +184,12 @@ std::vector<Capability> ModelBackend::capabilities() const {
 std::vector<ArmedOp> ModelBackend::armed() const {
   std::vector<ArmedOp> out;
   for (const auto& [op, choice] : model_.selection().choices) {
+    const auto proof = settings_.proofs.find(op);
+    const bool proven = choice.source == "profile" && proof != settings_.proofs.end();
     out.push_back({.op = op,
                    .variant = (choice.parity ? "parity:" : "") + choice.variant,
                    .why = choice.source.empty() ? "stock" : choice.source,
-                   .proof = {}});
+                   .proof = proven ? proof->second : ""});
   }
   return out;
 }
@@ -210,6 +227,23 @@ std::vector<BackendMetric> ModelBackend::metrics() const {
       "Sequences that stay resident",
       false,
       static_cast<double>(count_.resident_sequences));
+  const SnapshotWriter::Count disk = store_.disk();
+  add("snapshots_written_total",
+      "Snapshots that are on disk",
+      true,
+      static_cast<double>(disk.written));
+  add("snapshots_replaced_total",
+      "Snapshots that a newer one overtook on the way to disk",
+      true,
+      static_cast<double>(disk.replaced));
+  add("snapshots_failed_total",
+      "Snapshots that could not be written; the log has the reason",
+      true,
+      static_cast<double>(disk.failed));
+  add("snapshots_waiting_bytes",
+      "Snapshots that wait for the disk",
+      false,
+      static_cast<double>(disk.waiting_bytes));
   add("prompt_turns_encoded_total",
       "Chat turns turned into tokens",
       true,
@@ -278,11 +312,11 @@ void ModelBackend::check_frames(const TurnRequest& r) const {
   for (std::size_t i = 0; i < r.frames.size(); ++i) {
     const FrameBlock& f = r.frames[i];
     const std::string param = "frames[" + std::to_string(i) + "]";
-    if (f.same_block) {
+    if (f.same_block && why_no_block() != nullptr) {
       refuse(TurnCode::kUnsupported,
              param + ".same_block: not with this engine",
              param + ".same_block",
-             {{"frames.same_block", "attention inside a block is causal in this engine"}});
+             {{"frames.same_block", why_no_block()}});
     }
     if (f.rows.empty() || f.rows.size() % z(info_.width) != 0) {
       refuse(TurnCode::kBadRequest,
@@ -291,6 +325,22 @@ void ModelBackend::check_frames(const TurnRequest& r) const {
     }
     if (!std::all_of(f.rows.begin(), f.rows.end(), [](float v) { return std::isfinite(v); })) {
       refuse(TurnCode::kBadRequest, param + ".rows: a number is not finite", param + ".rows");
+    }
+    if (!f.same_block) continue;
+    const std::size_t rows = f.rows.size() / z(info_.width);
+    if (rows > z(model_.chunk())) {
+      refuse(TurnCode::kCannotWithModel,
+             param + ".rows: " + std::to_string(rows) +
+                 " rows, a block whose rows see one another has at most " +
+                 std::to_string(model_.chunk()),
+             param + ".rows",
+             {{"frames.same_block", "larger than a chunk"}});
+    }
+    for (const FrameBlock& other : r.frames) {
+      if (&other != &f && other.position < f.position + static_cast<int>(rows) &&
+          f.position < other.position + static_cast<int>(other.rows.size() / z(info_.width))) {
+        refuse(TurnCode::kBadRequest, param + ": lies over another block", param + ".position");
+      }
     }
   }
 }
@@ -493,6 +543,20 @@ class ModelBackend::Run {
     return nullptr;
   }
 
+  // The slice [at, end) of a prompt with blocks whose rows see one another: cut so that it is one of them, whole (true), or
+  // has none of them.
+  bool block_from(int at, int& end) const {
+    for (const FrameBlock& f : request_.frames) {
+      if (!f.same_block) continue;
+      if (f.position == at) {
+        end = at + static_cast<int>(f.rows.size() / z(b_.info_.width));
+        return true;
+      }
+      if (f.position > at) end = std::min(end, f.position);
+    }
+    return false;
+  }
+
   // Feeds the prompt in slices, short enough that a cancel is noticed soon. False when cancelled.
   bool prefill(int limit) {
     const auto started = Clock::now();
@@ -518,8 +582,12 @@ class ModelBackend::Run {
       for (const int stop : {turn_.boundary, turn_.capture}) {
         if (kept() && at < stop && stop < end) end = stop;
       }
+      const bool block = block_from(at, end);
+      if (block)
+        session_.set_hooks({.frame = [this](int p) { return frame(p); }, .same_block = true});
       const auto slice_started = Clock::now();
       session_.feed(std::span<const TokenId>(turn_.ids).subspan(z(at), z(end - at)), wants, take);
+      if (block) session_.set_hooks({.frame = [this](int p) { return frame(p); }});
       const double each = ms_since(slice_started) / (end - at);
       slice = static_cast<int>(
           std::clamp(kSliceMs / std::max(each, 1e-6), 8.0, static_cast<double>(b_.model_.chunk())));

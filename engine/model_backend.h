@@ -20,6 +20,7 @@ struct ModelBackendSettings {
   PrefixStore::Settings prefix = {};
   // A turn that names a prefix is refused (not_ready) until that prefix was captured; a turn of max_tokens 1 captures it.
   bool warm_gate = false;
+  std::map<std::string, std::string> proofs = {};  // of ops that a proven set armed, ArmedOp::proof
 };
 
 class ModelBackend : public TurnBackend {
@@ -32,6 +33,7 @@ class ModelBackend : public TurnBackend {
   std::vector<Capability> capabilities() const override;
   std::vector<ArmedOp> armed() const override;
   std::vector<BackendMetric> metrics() const override;
+  void on_snapshot(SnapshotListener listener) override { store_.listen(std::move(listener)); }
   std::unique_ptr<PreparedTurn> prepare(TurnRequest request, TurnError& error) override;
   void run(PreparedTurn& turn, TurnSink& sink, const std::atomic<bool>& cancelled) override;
   std::optional<TurnError> embed(const EmbedRequest& request,
@@ -45,6 +47,8 @@ class ModelBackend : public TurnBackend {
   struct Turn;
   class Run;
 
+  // Why frames cannot see one another here; null: they can.
+  const char* why_no_block() const;
   void check_prompt(Turn& turn) const;
   void check_frames(const TurnRequest& request) const;
   std::shared_ptr<const Grammar> grammar_of(const TurnRequest& request) const;

@@ -3,6 +3,7 @@
 #include "engine/model_backend.h"
 
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <thread>
 
@@ -13,6 +14,7 @@
 #include "engine/chat_template.h"
 #include "engine/golden.h"
 #include "engine/sampler.h"
+#include "kernels/base/error.h"
 #include "kernels/base/rng.h"
 #include "kernels/pointwise/pointwise.h"
 
@@ -460,14 +462,90 @@ TEST(ModelBackend, FramesStandInForEmbeddings) {
   r.frames = {block};
   EXPECT_EQ(run(backend, r)->ids, want);
   r.frames[0].same_block = true;
+  EXPECT_TRUE(run(backend, r)->done_with);
+  r.frames.push_back({.position = 5, .rows = std::vector<float>(width, 1.0F)});
+  EXPECT_EQ(run(backend, r)->failed->param, "frames[0].position");
+  r.frames.resize(1);
+  r.frames[0].rows.assign(static_cast<std::size_t>(model().chunk() + 1) * width, 1.0F);
   const auto lost = run(backend, r);
-  EXPECT_EQ(lost->failed->code, TurnCode::kUnsupported);
+  EXPECT_EQ(lost->failed->code, TurnCode::kCannotWithModel);
   EXPECT_EQ(lost->failed->lost.at(0).name, "frames.same_block");
   r.frames[0] = block;
   r.frames[0].position = static_cast<int>(prompt.size()) - 1;
   EXPECT_EQ(run(backend, r)->failed->param, "frames[0].position");
   r.frames[0].rows.pop_back();
   EXPECT_EQ(run(backend, r)->failed->param, "frames[0].rows");
+}
+
+// Who sees whom in the first layer, a local one: a row's attention moves when a row that it sees is another one, and keeps
+// its bits when not. 140 rows before the block of 9, so that the window of 128 ends inside; 3 rows behind it.
+TEST(ModelBackend, RowsOfABlockSeeOneAnotherInTheWindow) {
+  constexpr int kBefore = 140;
+  constexpr int kBlock = 9;
+  constexpr int kAll = kBefore + kBlock + 3;
+  constexpr int kWindow = 128;
+  const auto width = static_cast<std::size_t>(model().config().hidden);
+  std::vector<float> rows(kAll * width);
+  Rng rng(3);
+  for (float& v : rows) v = static_cast<float>(rng.below(2001)) / 1000.0F - 1.0F;
+  const std::vector<TokenId> ids(kAll, 300);
+  using Attention = std::vector<std::vector<float>>;  // [layer][token * width]
+  const auto attention = [&](int changed, bool same_block) {
+    const std::vector<float> other(width, 0.3F);
+    Session session(model());
+    Attention out(static_cast<std::size_t>(model().config().layers));
+    SessionHooks hooks;
+    hooks.frame = [&](int p) {
+      return p == changed ? other.data() : rows.data() + static_cast<std::size_t>(p) * width;
+    };
+    hooks.stage = [&](const StageChunk& c) {
+      if (std::string_view(c.name) != "attn_out") return;
+      auto& to = out[static_cast<std::size_t>(c.layer)];
+      to.insert(to.end(), c.data, c.data + static_cast<std::size_t>(c.tokens * c.width));
+    };
+    const auto feed = [&](int from, int to, bool block) {
+      hooks.same_block = block;
+      session.set_hooks(hooks);
+      session.feed(
+          std::span(ids).subspan(static_cast<std::size_t>(from),
+                                 static_cast<std::size_t>(to - from)),
+          [](int) { return false; },
+          [](int, std::span<const float>) {});
+    };
+    feed(0, kBefore, false);
+    feed(kBefore, kBefore + kBlock, same_block);
+    feed(kBefore + kBlock, kAll, false);
+    return out;
+  };
+  const auto moved = [&](const Attention& a, const Attention& b, int layer, int t) {
+    const auto l = static_cast<std::size_t>(layer);
+    const auto at = static_cast<std::size_t>(t) * width;
+    return std::memcmp(a[l].data() + at, b[l].data() + at, width * sizeof(float)) != 0;
+  };
+  for (const bool same_block : {false, true}) {
+    const Attention base = attention(-1, same_block);
+    for (const int j : {12, 13, 20, 21, kBefore, kBefore + 8}) {
+      if (!same_block && j < 21) continue;
+      const Attention other = attention(j, same_block);
+      for (int t = 0; t < kAll; ++t) {
+        if (t == j) continue;  // its own query is another one
+        const bool in_block = same_block && t >= kBefore && t < kBefore + kBlock && j >= kBefore &&
+                              j < kBefore + kBlock;
+        const bool sees = t - j < kWindow && (j <= t || in_block);
+        ASSERT_EQ(moved(base, other, 0, t), sees)
+            << "row " << t << ", changed " << j << ", same block " << same_block;
+      }
+    }
+  }
+  // The block's last row sees what it saw anyway: the same bits.
+  const Attention causal = attention(-1, false);
+  const Attention both = attention(-1, true);
+  EXPECT_FALSE(moved(causal, both, 0, kBefore + kBlock - 1));
+  EXPECT_TRUE(moved(causal, both, 0, kBefore));
+  Session session(model());
+  session.set_hooks({.same_block = true});
+  const std::vector<TokenId> many(static_cast<std::size_t>(model().chunk()) + 1, 300);
+  EXPECT_THROW(session.feed(many), UserError);
 }
 
 TEST(ModelBackend, TheWarmGateOpensOnceThePrefixIsCaptured) {

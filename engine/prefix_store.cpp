@@ -27,7 +27,9 @@ std::size_t PrefixStore::Entry::bytes() const {
 
 PrefixStore::PrefixStore(Model& model, const Settings& settings)
     : model_(model), settings_(settings), identity_(snapshot_identity(model)) {
-  if (!settings.folder.empty()) folder_ = std::make_unique<SnapshotFolder>(settings.folder);
+  if (settings.folder.empty()) return;
+  folder_ = std::make_unique<SnapshotFolder>(settings.folder);
+  writer_ = std::make_unique<SnapshotWriter>(*folder_, shape(), settings.unwritten_bytes);
 }
 PrefixStore::~PrefixStore() = default;
 
@@ -79,27 +81,44 @@ void PrefixStore::refuse(const SnapshotRead& read, const std::string& whose, Col
   if (read.state == SnapshotState::kMissing) return;
   const bool damaged = read.state == SnapshotState::kDamaged;
   cold = {damaged ? "snapshot_damaged" : "snapshot_foreign", read.reason};
-  event(damaged ? "damaged" : "refused", whose + ": " + read.reason);
+  event(damaged ? "damaged" : "refused",
+        whose + ": " + read.reason + (read.kept.empty() ? "" : ", kept as " + read.kept));
+}
+
+// What waits for the disk is newer than what lies there.
+SnapshotRead PrefixStore::load(const std::string& file) const {
+  if (const auto waiting = writer_->waiting(file))
+    return {.state = SnapshotState::kGood, .snapshot = *waiting};
+  return folder_->read(file, shape());
+}
+
+void PrefixStore::listen(SnapshotListener listener) {
+  if (writer_ != nullptr) writer_->listen(std::move(listener));
+}
+SnapshotWriter::Count PrefixStore::disk() const {
+  return writer_ != nullptr ? writer_->count() : SnapshotWriter::Count{};
 }
 
 const Snapshot* PrefixStore::prefix(const std::string& name, Cold& cold) {
   auto it = prefixes_.find(name);
   if (it == prefixes_.end() && folder_ != nullptr) {
-    SnapshotRead read = folder_->read(prefix_file(name), shape());
+    SnapshotRead read = load(prefix_file(name));
     if (read.state == SnapshotState::kGood) {
-      it = prefixes_.emplace(name, Prefix{std::move(read.snapshot)}).first;
+      it = prefixes_
+               .emplace(name, Prefix{std::make_shared<const Snapshot>(std::move(read.snapshot))})
+               .first;
     } else {
       refuse(read, "prefix " + name, cold);
     }
   }
   if (it == prefixes_.end()) return nullptr;
   it->second.used = ++turn_;
-  return &it->second.snapshot;
+  return it->second.snapshot.get();
 }
 
 void PrefixStore::from_disk(Entry& entry, Cold& cold) {
   if (folder_ == nullptr) return;
-  SnapshotRead read = folder_->read(session_file(entry.name), shape());
+  SnapshotRead read = load(session_file(entry.name));
   if (read.state != SnapshotState::kGood) return refuse(read, "session " + entry.name, cold);
   entry.sequence.restore(static_cast<int>(read.snapshot.ids.size()), read.snapshot.rows.data());
   entry.ids = std::move(read.snapshot.ids);
@@ -187,23 +206,15 @@ void PrefixStore::checkpoint(const Session& session) {
 void PrefixStore::capture(const std::string& name,
                           const Session& session,
                           std::span<const TokenId> ids) {
-  Prefix made;
-  made.snapshot.ids.assign(ids.begin(), ids.end());
-  made.snapshot.rows = session.sequence().rows();
-  made.used = turn_;
-  save(prefix_file(name), made.snapshot);
-  prefixes_[name] = std::move(made);
+  const auto snapshot = std::make_shared<const Snapshot>(
+      Snapshot{.ids = {ids.begin(), ids.end()}, .rows = session.sequence().rows()});
+  save(prefix_file(name), snapshot);
+  prefixes_[name] = {snapshot, turn_};
   wants_capture_ = false;
 }
 
-void PrefixStore::save(const std::string& file, const Snapshot& snapshot) {
-  if (folder_ == nullptr) return;
-  try {
-    folder_->write(file, snapshot, shape());
-    event("written", file + ", " + std::to_string(snapshot.ids.size()) + " tokens");
-  } catch (const Error& e) {
-    event("failed", e.what());  // the turn is good all the same
-  }
+void PrefixStore::save(const std::string& file, std::shared_ptr<const Snapshot> snapshot) {
+  if (writer_ != nullptr) writer_->put(file, std::move(snapshot));
 }
 
 void PrefixStore::close(Session& session, std::span<const TokenId> ids) {
@@ -214,7 +225,9 @@ void PrefixStore::close(Session& session, std::span<const TokenId> ids) {
   std::erase_if(entry.checkpoints,
                 [&](const Checkpoint& c) { return c.position > entry.sequence.position; });
   if (!entry.name.empty() && folder_ != nullptr) {
-    save(session_file(entry.name), {entry.ids, entry.sequence.rows(), entry.checkpoints});
+    save(session_file(entry.name),
+         std::make_shared<const Snapshot>(
+             Snapshot{entry.ids, entry.sequence.rows(), entry.checkpoints}));
   }
   entry.resident = KvCache::bytes_for(
       model_.config(),
@@ -241,7 +254,7 @@ void PrefixStore::measure() {
   count_.resident_bytes = 0;
   count_.resident_sequences = entries_.size();
   for (const Entry& e : entries_) count_.resident_bytes += e.bytes();
-  for (const auto& [name, p] : prefixes_) count_.resident_bytes += p.snapshot.bytes();
+  for (const auto& [name, p] : prefixes_) count_.resident_bytes += p.snapshot->bytes();
 }
 
 // Forgets what was used longest ago, sequences before prefixes, never the one in use.

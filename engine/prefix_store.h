@@ -8,10 +8,12 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/forward.h"
 #include "engine/snapshot.h"
+#include "engine/snapshot_writer.h"
 
 namespace assay {
 
@@ -24,6 +26,7 @@ class PrefixStore {
     std::size_t budget_bytes = std::size_t{1} << 30;  // of all that stays resident
     int slack = 64;           // tokens that a sequence can be cut back by at any time
     std::string folder = {};  // of snapshots; empty: memory only
+    std::size_t unwritten_bytes = std::size_t{256} << 20;  // of snapshots that wait for the disk
   };
   // UserError and Error as SnapshotFolder.
   PrefixStore(Model& model, const Settings& settings);
@@ -31,7 +34,7 @@ class PrefixStore {
 
   // What became of the last open() and close(), for the log, /v1/events and metrics.
   struct Event {
-    std::string what;  // one word: written, used, refused, damaged, evicted, failed
+    std::string what;  // one word: used, refused, damaged, evicted
     std::string detail;
   };
   struct Opened {
@@ -53,7 +56,8 @@ class PrefixStore {
   void capture(const std::string& prefix_name,
                const Session& session,
                std::span<const TokenId> ids);
-  // Takes the sequence back. ids: all tokens whose rows it holds. A named session goes to disk, when there is a folder.
+  // Takes the sequence back. ids: all tokens whose rows it holds. A named session goes to disk, when there is a folder,
+  // without the caller waiting for it; the last versions are there once the store is gone.
   void close(Session& session, std::span<const TokenId> ids);
   // Takes the sequence back and forgets it: its rows are not to be trusted.
   void drop(Session& session);
@@ -61,7 +65,9 @@ class PrefixStore {
   bool warm(const std::string& prefix_name) const { return prefixes_.contains(prefix_name); }
   std::set<std::string> warm_prefixes() const;
   bool wants_capture() const { return wants_capture_; }  // the prefix named in open() was not there
-  std::vector<Event> take_events() { return std::move(events_); }
+  std::vector<Event> take_events() { return std::exchange(events_, {}); }
+  // Told "written" and "failed", from another thread.
+  void listen(SnapshotListener listener);
 
   struct Count {
     std::uint64_t hits = 0;
@@ -73,6 +79,7 @@ class PrefixStore {
     std::map<std::string, std::uint64_t> cold;  // by reason, without brackets
   };
   const Count& count() const { return count_; }
+  SnapshotWriter::Count disk() const;  // any thread
   const SnapshotIdentity& identity() const { return identity_; }
 
  private:
@@ -85,7 +92,7 @@ class PrefixStore {
     std::size_t bytes() const;
   };
   struct Prefix {
-    Snapshot snapshot;
+    std::shared_ptr<const Snapshot> snapshot;
     std::uint64_t used = 0;
   };
   // Why a turn starts cold.
@@ -106,7 +113,8 @@ class PrefixStore {
   void from_disk(Entry& entry, Cold& cold);
   void refuse(const SnapshotRead& read, const std::string& whose, Cold& cold);
   SnapshotShape shape() const;
-  void save(const std::string& file, const Snapshot& snapshot);
+  void save(const std::string& file, std::shared_ptr<const Snapshot> snapshot);
+  SnapshotRead load(const std::string& file) const;
   void make_room(std::size_t wanted);
   void measure();
   void event(std::string what, std::string detail) {
@@ -117,7 +125,8 @@ class PrefixStore {
   Settings settings_;
   SnapshotIdentity identity_;
   std::unique_ptr<SnapshotFolder> folder_;
-  std::list<Entry> entries_;  // the last used first
+  std::unique_ptr<SnapshotWriter> writer_;  // with a folder
+  std::list<Entry> entries_;                // the last used first
   std::map<std::string, Prefix> prefixes_;
   std::uint64_t turn_ = 0;
   bool open_ = false;

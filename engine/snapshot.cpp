@@ -5,18 +5,25 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include <fcntl.h>
+#include <gnu/libc-version.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "kernels/base/build_id.h"
+#include "kernels/base/device_info.h"
 #include "kernels/base/error.h"
 #include "kernels/base/output_file.h"
 #include "kernels/base/sha256.h"
 
 namespace assay {
+
+// Over the sources of the forward pass outside the ops; generated at configure.
+extern const std::string_view kForwardSources;
+
 namespace {
 
 // Offsets into the header; numbers are little endian.
@@ -35,6 +42,7 @@ constexpr std::size_t kHeaderDigestAt = 224;
 constexpr std::size_t kHeaderBytes = 256;
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kWriteBytes = std::size_t{1} << 20;
+constexpr std::size_t kFingerprintDigits = 16;  // of SnapshotIdentity::digest, in a file's name
 
 template <class T>
 void put(std::string& header, std::size_t at, T value) {
@@ -125,12 +133,18 @@ SnapshotIdentity snapshot_identity(const Model& model) {
   }
   std::string numerics = model.numerics() == Numerics::kFast ? "fast " : "exact ";
   numerics += to_string(model.kv_type());
+  const DeviceInfo& cpu = host_device();
+  numerics += std::string(cpu.avx2 ? " avx2" : "") + (cpu.avx512_vnni ? " avx512_vnni" : "");
+  numerics += std::string(" libm ") + gnu_get_libc_version();  // picks its code by the CPU, too
+  if (model.backend() == Backend::kCuda)
+    numerics += " cc" + std::to_string(model.device().cc) + " " + build_id().cuda;
   for (const auto& [op, choice] : model.selection().choices) {
-    if (choice.variant != "stock" && !choice.parity) numerics += " " + op + "=" + choice.variant;
+    const std::string served = choice.parity ? "stock" : choice.variant;
+    numerics += " " + op + "=" + served + ":" + std::string(source_digest(op, served));
   }
   return {model_digest(model.path()),
           words.hex(),
-          sha256_hex(std::string(build_id().commit) + build_id().tree_sha256),
+          sha256_hex(std::string(kForwardSources) + build_id().compiler),
           sha256_hex(numerics)};
 }
 
@@ -275,6 +289,12 @@ bool plain_name(std::string_view name, std::size_t most) {
 
 bool is_snapshot_name(std::string_view name) { return plain_name(name, 64); }
 
+std::string snapshot_file(const std::string& name, const SnapshotIdentity& identity) {
+  if (!plain_name(name, 80))
+    throw UserError("'" + name.substr(0, 80) + "' is no name for a snapshot");
+  return name + "." + identity.digest().substr(0, kFingerprintDigits) + ".kv";
+}
+
 SnapshotFolder::SnapshotFolder(const std::string& path) : path_(path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
@@ -299,12 +319,6 @@ SnapshotFolder::SnapshotFolder(const std::string& path) : path_(path) {
 }
 SnapshotFolder::~SnapshotFolder() { ::close(lock_); }
 
-std::string SnapshotFolder::file(const std::string& name) const {
-  if (!plain_name(name, 80))
-    throw UserError("'" + name.substr(0, 80) + "' is no name for a snapshot");
-  return path_ + "/" + name + ".kv";
-}
-
 void SnapshotFolder::write(const std::string& name,
                            const Snapshot& snapshot,
                            const SnapshotShape& shape,
@@ -312,7 +326,7 @@ void SnapshotFolder::write(const std::string& name,
   const auto done = [&] {
     if (step) step();
   };
-  OutputFile out(file(name));
+  OutputFile out(path_ + "/" + snapshot_file(name, shape.identity));
   done();
   const std::string header = snapshot_header(snapshot, shape);
   out.write(header.data(), header.size());
@@ -332,9 +346,9 @@ void SnapshotFolder::write(const std::string& name,
 }
 
 SnapshotRead SnapshotFolder::read(const std::string& name, const SnapshotShape& shape) const {
-  const std::string path = file(name);
+  const std::string path = path_ + "/" + snapshot_file(name, shape.identity);
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd < 0 && errno == ENOENT) return bad(SnapshotState::kMissing, "no snapshot");
+  if (fd < 0 && errno == ENOENT) return read_other(name, shape);
   struct stat st {};
   SnapshotRead result;
   if (fd < 0 || ::fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
@@ -362,6 +376,36 @@ SnapshotRead SnapshotFolder::read(const std::string& name, const SnapshotShape& 
   }
   if (fd >= 0) ::close(fd);
   if (result.state == SnapshotState::kDamaged) ::rename(path.c_str(), (path + ".bad").c_str());
+  if (result.state ==
+      SnapshotState::kForeign) {  // of a larger context: the turn's end must not overwrite it
+    result.kept = path + ".kept";
+    ::rename(path.c_str(), result.kept.c_str());
+  }
+  return result;
+}
+
+// Why there is no file of this fingerprint although there is one of the name: the newest of another says it.
+SnapshotRead SnapshotFolder::read_other(const std::string& name, const SnapshotShape& shape) const {
+  SnapshotRead result = bad(SnapshotState::kMissing, "no snapshot");
+  std::filesystem::file_time_type newest{};
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(path_, error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string file = it->path().filename().string();
+    if (file.size() != name.size() + 1 + kFingerprintDigits + 3 || !file.starts_with(name + ".") ||
+        !file.ends_with(".kv") || !it->is_regular_file(error))
+      continue;
+    const auto written = it->last_write_time(error);
+    if (error || (result.state == SnapshotState::kForeign && written < newest)) continue;
+    std::string header(kHeaderBytes, '\0');
+    std::ifstream(it->path(), std::ios::binary)
+        .read(header.data(), static_cast<std::streamsize>(header.size()));
+    SnapshotRead other = decode_snapshot(header, shape);
+    if (other.state != SnapshotState::kForeign) continue;
+    result = std::move(other);
+    result.kept = it->path().string();
+    newest = written;
+  }
   return result;
 }
 

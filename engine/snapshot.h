@@ -1,6 +1,6 @@
 // A sequence's cache as bytes: in memory, and on disk so that a daemon goes on where it stopped. A snapshot is used only
-// if it is complete, its digests hold and it was made by the same model, tokenizer, build and numerics; anything else is
-// a reason to start cold, never a wrong answer.
+// if it is complete, its digests hold and it was made by the same model, tokenizer, sources and numerics; anything else is
+// a reason to start cold, never a wrong answer. Another's snapshots are kept: the file's name holds the fingerprint.
 //
 // File, little endian: header of 256 bytes (snapshot.cpp), token ids, rows as KvCache::save writes them, and of every
 // checkpoint the rows of the local layers. SHA-256 over the header and over what follows it.
@@ -16,12 +16,13 @@
 
 namespace assay {
 
-// Who may read a snapshot: SHA-256 in hex each.
+// Who may read a snapshot: SHA-256 in hex each. What changes a number is in it and nothing else is, so that a new commit
+// alone leaves snapshots warm.
 struct SnapshotIdentity {
-  std::string model;           // of the file
-  std::string tokenizer;       // of the vocabulary
-  std::string build;           // of the sources
-  std::string numerics;        // of lane, cache type and chosen variants
+  std::string model;      // of the file
+  std::string tokenizer;  // of the vocabulary
+  std::string build;      // of the forward pass's sources and the compiler
+  std::string numerics;  // of lane, cache type, instruction set, and every op's variant and sources
   std::string digest() const;  // of all four
 };
 // Reads the model's file: whole up to 256 MiB, beyond that its first MiB and 4 KiB of every 256.
@@ -61,6 +62,7 @@ enum class SnapshotState {
 struct SnapshotRead {
   SnapshotState state = SnapshotState::kMissing;
   std::string reason = {};  // "snapshot of another model", for people and the log
+  std::string kept = {};    // kForeign, of a folder: the file that holds it
   Snapshot snapshot = {};
 };
 
@@ -72,6 +74,8 @@ SnapshotRead decode_snapshot(std::string_view bytes, const SnapshotShape& shape)
 
 // 1 to 64 letters, digits, '_', '-', '.', the first no '.': what a client may call a session or prefix.
 bool is_snapshot_name(std::string_view name);
+// NAME.FINGERPRINT.kv; UserError for a name that is no snapshot name but for its length (up to 80).
+std::string snapshot_file(const std::string& name, const SnapshotIdentity& identity);
 
 // The snapshots of one daemon on disk. One process at a time.
 class SnapshotFolder {
@@ -89,12 +93,13 @@ class SnapshotFolder {
              const Snapshot& snapshot,
              const SnapshotShape& shape,
              const std::function<void()>& step = {}) const;
-  // A damaged file is renamed to NAME.bad, a foreign one stays.
+  // A damaged file is renamed: ".bad" behind its name. A foreign one is kept: it has another fingerprint in its name, or
+  // is renamed: ".kept".
   SnapshotRead read(const std::string& name, const SnapshotShape& shape) const;
-  // UserError for a name that is no snapshot name but for its length (up to 80).
-  std::string file(const std::string& name) const;
 
  private:
+  SnapshotRead read_other(const std::string& name, const SnapshotShape& shape) const;
+
   std::string path_;
   int lock_ = -1;
 };

@@ -4,7 +4,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iterator>
+#include <mutex>
 
 #include "gtest/gtest.h"
 #include <signal.h>
@@ -15,6 +17,7 @@
 
 #include "engine/golden.h"
 #include "engine/prefix_store.h"
+#include "engine/snapshot_writer.h"
 #include "kernels/base/error.h"
 #include "kernels/base/rng.h"
 #include "kernels/base/sha256.h"
@@ -36,6 +39,10 @@ ModelSettings settings(Numerics numerics = Numerics::kFast) {
 Model& model() {
   static Model m(kShippedModel, settings());
   return m;
+}
+const SnapshotIdentity& identity() {
+  static const SnapshotIdentity i = snapshot_identity(model());
+  return i;
 }
 
 std::vector<TokenId> some_ids(std::size_t n, std::uint64_t seed) {
@@ -208,8 +215,8 @@ TEST_F(Snapshots, ARestartGoesOnFromDisk) {
     expect_bits(t.logits, cold_logits(model(), changed), "checkpoint from disk");
   }
   {  // damage: cold, the reason said, the file set aside, and the same logits
-    std::fstream file(folder_ + "/session.talk.kv",
-                      std::ios::in | std::ios::out | std::ios::binary);
+    const std::string path = folder_ + "/" + snapshot_file("session.talk", identity());
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(5000);
     file.put('\x55');
     file.close();
@@ -219,7 +226,7 @@ TEST_F(Snapshots, ARestartGoesOnFromDisk) {
     EXPECT_EQ(t.opened.reused, 0);
     EXPECT_EQ(t.opened.cold_reason, "snapshot_damaged (snapshot with damaged rows)");
     expect_bits(t.logits, want, "after damage");
-    EXPECT_TRUE(fs::exists(folder_ + "/session.talk.kv.bad"));
+    EXPECT_TRUE(fs::exists(path + ".bad"));
   }
 }
 
@@ -244,8 +251,9 @@ TEST_F(Snapshots, OtherModelsAndNumericsAreRefused) {
   } others[] = {{other_path, settings(), "another model"},
                 {kShippedModel, settings(Numerics::kExact), "another numerics"}};
   for (const auto& o : others) {
-    fs::copy(
-        folder_ + "/session.talk.kv", folder_ + "/saved", fs::copy_options::overwrite_existing);
+    // The newest of the others is what the reason speaks of.
+    fs::last_write_time(folder_ + "/" + snapshot_file("session.talk", identity()),
+                        fs::file_time_type::clock::now());
     Model other(o.path, o.with);
     const auto want = cold_logits(other, ids);
     PrefixStore store(other, {.folder = folder_});
@@ -254,10 +262,47 @@ TEST_F(Snapshots, OtherModelsAndNumericsAreRefused) {
     EXPECT_EQ(t.opened.reused, 0);
     EXPECT_EQ(t.opened.cold_reason, std::string("snapshot_foreign (snapshot of ") + o.says + ")");
     expect_bits(t.logits, want, o.says);
-    EXPECT_EQ(store.take_events().at(0).what, "refused");
-    fs::copy(
-        folder_ + "/saved", folder_ + "/session.talk.kv", fs::copy_options::overwrite_existing);
+    const auto told = store.take_events().at(0);
+    EXPECT_EQ(told.what, "refused");
+    EXPECT_NE(told.detail.find("kept as " + folder_), std::string::npos) << told.detail;
   }
+  // Every one has its own file: the first model finds its rows where it left them.
+  {
+    PrefixStore store(model(), {.folder = folder_});
+    Session session(model(), 64);
+    EXPECT_EQ(run_turn(store, session, joined(ids, some_ids(5, 2)), "talk").opened.reused, 40);
+  }
+  // Of a larger context: it is set aside.
+  ModelSettings narrow = settings();
+  narrow.context = 30;
+  Model small(kShippedModel, narrow);
+  PrefixStore store(small, {.folder = folder_});
+  Session session(small, 64);
+  EXPECT_EQ(run_turn(store, session, some_ids(20, 1), "talk").opened.cold_reason,
+            "snapshot_foreign (snapshot longer than the context (45 tokens))");
+  EXPECT_TRUE(fs::exists(folder_ + "/" + snapshot_file("session.talk", identity()) + ".kept"));
+}
+
+// What the fingerprint is made of: numbers that may differ, and nothing else.
+TEST_F(Snapshots, TheFingerprintFollowsTheNumbers) {
+  const auto with = [](auto change) {
+    ModelSettings s = settings();
+    change(s);
+    return snapshot_identity(Model(kShippedModel, s)).digest();
+  };
+  const std::string own = identity().digest();
+  EXPECT_EQ(with([](ModelSettings& s) { s.threads = 1; }), own);
+  EXPECT_EQ(with([](ModelSettings& s) { s.context = 64; }), own);
+  EXPECT_NE(with([](ModelSettings& s) { s.numerics = Numerics::kExact; }), own);
+  EXPECT_NE(with([](ModelSettings& s) { s.kv = KvType::kF32; }), own);
+  EXPECT_NE(with([](ModelSettings& s) { s.selection = vector_variants("avx512"); }), own);
+  // Under parity stock is served.
+  const auto parity = [](ModelSettings& s) {
+    for (auto& [op, choice] : s.selection.choices) choice.parity = true;
+  };
+  EXPECT_EQ(with(parity), with([](ModelSettings& s) {
+              for (auto& [op, choice] : s.selection.choices) choice.variant = "stock";
+            }));
 }
 
 TEST_F(Snapshots, APrefixIsCapturedOnceAndStartsSessions) {
@@ -312,10 +357,6 @@ Snapshot small_snapshot(std::uint64_t seed) {
        std::vector<std::byte>(session.cache().saved_bytes(2, KvCache::Part::kLocal),
                               std::byte{1})});
   return s;
-}
-const SnapshotIdentity& identity() {
-  static const SnapshotIdentity i = snapshot_identity(model());
-  return i;
 }
 SnapshotShape shape() { return snapshot_shape(model(), identity()); }
 
@@ -373,7 +414,7 @@ TEST_F(Snapshots, NamesStayInTheFolderAndTheFolderHasOneOwner) {
   SnapshotFolder folder(folder_);
   for (const char* name : {"", ".", "..", "../x", "a/b", "/etc/passwd", ".hidden", "a b", "a\nb"}) {
     EXPECT_FALSE(is_snapshot_name(name)) << name;
-    EXPECT_THROW((void)folder.file(name), UserError) << name;
+    EXPECT_THROW((void)snapshot_file(name, identity()), UserError) << name;
   }
   EXPECT_FALSE(is_snapshot_name(std::string(65, 'a')));
   EXPECT_TRUE(is_snapshot_name("a.B-c_9"));
@@ -388,17 +429,20 @@ TEST_F(Snapshots, NamesStayInTheFolderAndTheFolderHasOneOwner) {
 
 TEST_F(Snapshots, ReadsOnlyRegularFilesOfABelievableSize) {
   SnapshotFolder folder(folder_);
+  const auto path = [&](const char* name) {
+    return folder_ + "/" + snapshot_file(name, identity());
+  };
   EXPECT_EQ(folder.read("missing", shape()).state, SnapshotState::kMissing);
-  fs::create_directory(folder_ + "/dir.kv");
+  fs::create_directory(path("dir"));
   EXPECT_EQ(folder.read("dir", shape()).state, SnapshotState::kDamaged);
-  fs::create_symlink("/dev/zero", folder_ + "/zero.kv");
+  fs::create_symlink("/dev/zero", path("zero"));
   EXPECT_EQ(folder.read("zero", shape()).state, SnapshotState::kDamaged);
-  ASSERT_EQ(::mkfifo((folder_ + "/pipe.kv").c_str(), 0600), 0);
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
   EXPECT_EQ(folder.read("pipe", shape()).state, SnapshotState::kDamaged);
-  std::ofstream(folder_ + "/huge.kv").close();
-  fs::resize_file(folder_ + "/huge.kv", std::uintmax_t{1} << 36);
+  std::ofstream(path("huge")).close();
+  fs::resize_file(path("huge"), std::uintmax_t{1} << 36);
   EXPECT_EQ(folder.read("huge", shape()).reason, "snapshot larger than the context");
-  std::ofstream(folder_ + "/empty.kv").close();
+  std::ofstream(path("empty")).close();
   EXPECT_EQ(folder.read("empty", shape()).reason, "snapshot shorter than its header");
 }
 
@@ -418,6 +462,71 @@ TEST_F(Snapshots, AFullDiskLeavesTheOldOne) {
   ::signal(SIGXFSZ, handler);
   EXPECT_EQ(folder.read("x", shape()).snapshot.rows, old.rows);
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 2) << "the lock and the snapshot";
+}
+
+// ---- the writer ----
+
+std::shared_ptr<const Snapshot> shared_snapshot(std::uint64_t seed) {
+  return std::make_shared<const Snapshot>(small_snapshot(seed));
+}
+
+// The disk stands still in the middle of the first write until `go`.
+TEST_F(Snapshots, TheNewestVersionIsWrittenAndNobodyWaits) {
+  SnapshotFolder folder(folder_);
+  std::promise<void> go;
+  std::promise<void> reached;
+  std::once_flag first;
+  std::vector<std::string> told;
+  const auto v1 = shared_snapshot(1);
+  const auto v3 = shared_snapshot(3);
+  {
+    SnapshotWriter writer(folder, shape(), v1->bytes(), [&] {
+      std::call_once(first, [&] {
+        reached.set_value();
+        go.get_future().wait();
+      });
+    });
+    writer.listen([&](std::string_view what, std::string_view detail) {
+      told.push_back(std::string(what) + " " + std::string(detail));
+    });
+    writer.put("a", v1);
+    reached.get_future().wait();
+    EXPECT_EQ(writer.waiting("a"), v1);  // still: it is not on disk yet
+    writer.put("a", shared_snapshot(2));
+    writer.put("a", v3);
+    EXPECT_EQ(writer.waiting("a"), v3);
+    EXPECT_EQ(writer.waiting("b"), nullptr);
+    writer.put("b", v1);  // does not fit beside what waits
+    ASSERT_EQ(told.size(), 1U);
+    EXPECT_EQ(told[0],
+              "failed b: " + std::to_string(v1->bytes()) + " bytes, and " +
+                  std::to_string(v3->bytes()) + " still wait for the disk");
+    const auto count = writer.count();
+    EXPECT_EQ(count.written, 0U);
+    EXPECT_EQ(count.replaced, 1U);
+    EXPECT_EQ(count.failed, 1U);
+    EXPECT_EQ(count.waiting_bytes, v3->bytes());
+    go.set_value();
+  }  // its end waits for the disk
+  EXPECT_EQ(folder.read("a", shape()).snapshot.rows, v3->rows);
+  EXPECT_EQ(folder.read("b", shape()).state, SnapshotState::kMissing);
+  EXPECT_EQ(told.size(), 3U);
+}
+
+TEST_F(Snapshots, AWriteThatFailsIsCountedWithItsReason) {
+  SnapshotFolder folder(folder_);
+  std::promise<std::string> told;
+  SnapshotWriter writer(folder, shape(), 1);
+  writer.listen([&](std::string_view what, std::string_view detail) {
+    told.set_value(std::string(what) + " " + std::string(detail));
+  });
+  fs::remove_all(folder_);
+  writer.put("a", shared_snapshot(1));
+  const std::string got = told.get_future().get();
+  EXPECT_EQ(got.rfind("failed a: " + folder_, 0), 0U) << got;
+  EXPECT_NE(got.find("No such file"), std::string::npos) << got;
+  EXPECT_EQ(writer.count().failed, 1U);
+  EXPECT_EQ(writer.count().written, 0U);
 }
 
 // kill -9 at every point of a write, and while the file grows: what is there afterwards is the old or the new one.

@@ -12,6 +12,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -234,7 +235,7 @@ class TurnSink {
   virtual void delta(TurnDelta delta) = 0;
   virtual void tool_call(TurnToolCall call) = 0;
   virtual void kairos(const TurnKairos& kairos) = 0;
-  // A prefix snapshot was written, used, refused or set aside; `what` is one word, `detail` a line for people.
+  // A snapshot was used, refused or set aside; `what` is one word, `detail` a line for people.
   virtual void snapshot(std::string_view what, std::string_view detail) = 0;
 
   // Exactly one of these ends the turn. `done` carries the times for all three.
@@ -283,6 +284,10 @@ class TurnBackend {
   virtual std::vector<Capability> capabilities() const = 0;
   virtual std::vector<ArmedOp> armed() const = 0;
   virtual std::vector<BackendMetric> metrics() const = 0;
+  // Told what becomes of snapshots outside turns, as TurnSink::snapshot; from any thread, must not block. Null: nobody
+  // listens any more, and no call is under way afterwards.
+  virtual void on_snapshot(
+      std::function<void(std::string_view what, std::string_view detail)> /*listener*/) {}
 
   // Everything that can be refused is refused here: an empty prompt (kBadRequest), ids outside the vocabulary, a prompt
   // longer than the context (one that fills it exactly yields one token, then `length`), raw_logits over the

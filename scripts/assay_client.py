@@ -8,6 +8,7 @@
 import argparse
 import http.client
 import json
+import ssl
 import sys
 import urllib.parse
 
@@ -21,15 +22,19 @@ class AssayError(Exception):
 
 
 class Client:
-    def __init__(self, url="http://127.0.0.1:3000", key=None, timeout=600):
+    def __init__(self, url="http://127.0.0.1:3000", key=None, timeout=600, ca_file=None):
         parts = urllib.parse.urlsplit(url)
+        self.tls = ssl.create_default_context(cafile=ca_file) if parts.scheme == "https" else None
         self.host, self.port, self.timeout = parts.hostname, parts.port or 3000, timeout
         self.headers = {"Content-Type": "application/json"}
         if key:
             self.headers["Authorization"] = "Bearer " + key
 
     def _open(self, method, path, body=None):
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=self.timeout)
+        if self.tls:
+            connection = http.client.HTTPSConnection(self.host, self.port, timeout=self.timeout, context=self.tls)
+        else:
+            connection = http.client.HTTPConnection(self.host, self.port, timeout=self.timeout)
         connection.request(method, path, None if body is None else json.dumps(body).encode(), self.headers)
         response = connection.getresponse()
         if response.status >= 400 and path != "/v1/health":
@@ -132,6 +137,7 @@ def main():
     parser.add_argument("prompt", nargs="?", help="one question; without it a chat")
     parser.add_argument("--url", default="http://127.0.0.1:3000")
     parser.add_argument("--api-key-file")
+    parser.add_argument("--ca-file", help="certificate to trust where --url is https://")
     parser.add_argument("--session", help="name of the conversation's cache on the server")
     parser.add_argument("--max-tokens", type=int)
     parser.add_argument("--temperature", type=float)
@@ -143,7 +149,7 @@ def main():
     if o.api_key_file:
         with open(o.api_key_file, encoding="utf-8") as f:
             key = f.read().strip()
-    client = Client(o.url, key)
+    client = Client(o.url, key, ca_file=o.ca_file)
     fields = {k: v for k, v in (("session", o.session), ("max_tokens", o.max_tokens), ("temperature", o.temperature),
                                 ("thinking", o.thinking or None)) if v is not None}
     try:

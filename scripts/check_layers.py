@@ -30,7 +30,7 @@ PRIVATE = [
     ("variants/*", ["variants/*"]),
 ]
 # Written by the build into its own folder.
-GENERATED = ["build_id_data.h", "schema_data.h", "analysis_code.h"]
+GENERATED = ["build_id_data.h", "schema_data.h", "analysis_code.h", "tier_texts.h"]
 
 # Outside libraries: (header prefix, files that may include it). A library not named here may be included anywhere.
 TESTS = "*_test.cpp"
@@ -49,7 +49,7 @@ LIBRARIES = [
     ("boost/", ["engine/*", "kernels/base/simt/*"]),
     ("prometheus/", ["engine/*"]),
     ("gtest/", [TESTS, "*_testing.h"]),
-    ("benchmark/", ["bench/*"]),
+    ("benchmark/", ["bench/*", "engine/daemon/fake/bench_*"]),
 ]
 
 # (pattern in code without comments and strings, files that may, what to say)

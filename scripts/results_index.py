@@ -75,12 +75,29 @@ def other_row(record):
         what = f"nightly, {record['sanitizers']} sanitizers"
         bad = [s["name"] for s in record["steps"] if s["exit"] != 0]
         found = "; ".join(s["said"] for s in record["steps"]) if not bad else "found something: " + ", ".join(bad)
+    elif schema == "assay-daemon-load":
+        what = f"daemon, {record['mode']}: " + ", ".join(f"{n} {name}" for name, n in sorted(record["settings"].items()))
+        found = "; ".join(f"{g['of']} {g['take']} {g['value']}" + ("" if g["met"] else " MISSED") for g in record["goals"])
     elif schema == "assay-gpu-check":
         bad = [s["name"] for s in record["steps"] if s["exit"] != 0]
         what = "`scripts/gpu_check`"
         found = f"{len(record['steps'])} steps" + (f", not good: {', '.join(bad)}" if bad else ", all good")
+    elif schema == "assay-stack":
+        plan, a = record["plan"]["body"], record["analysis"]
+        what = f"{plan['lane']} lane, {plan['numerics']}: " + ", ".join(f"`{o}={v}`" for o, v in plan["members"].items())
+        found = f"{record['verdict']['word']}" + (f", together {ratio(a['interval'][0])} .. {ratio(a['interval'][1])} stock's speed" if a["interval"] else "")
+        if record["verdict"]["dropped"]:
+            found += ", dropped: " + ", ".join(record["verdict"]["dropped"])
     elif schema == "assay-calibration":
-        what, found = "the harness on a device of known effects", f"{len(record['cells'])} cells" if "cells" in record else "table"
+        what = "the harness on a device of known effects"
+        rates = [100 * c["covered"] / c["repetitions"] for c in record["coverage"]]
+        called = [c["different"] for c in record["aa"]]
+        four = [100 * c["covered"] / c["repetitions"] for c in record["abg4"]]
+        power = [100 * c["wins"] / c["repetitions"] for c in record["power"]]
+        null = record["null_campaigns"]
+        found = (f"coverage {min(rates):.1f} .. {max(rates):.1f} %; equal arms called different {min(called)} .. {max(called)} of 1,000; "
+                 f"1.5 % found with {min(power):.0f} .. {max(power):.0f} % power; {null['with_claim']} of {null['campaigns']} campaigns of no-ops "
+                 f"with a claim; abg4 covers {min(four):.1f} .. {max(four):.1f} %")
     else:
         return None
     return f"| {what} | {found} | {record['build']['commit'][:12] if isinstance(record['build'], dict) else record['build'].split(' commit ')[1][:12]} | `{record['record_sha256'][:16]}` |"
@@ -90,7 +107,7 @@ def section(card):
     records = list(records_of(card))
     sets = [json.loads(p.read_text()) for p in sorted(card.rglob("proven_*.json"))]
     winners = {e["ab_record"] for s in sets for lanes in s["ops"].values() for e in lanes.values()}
-    name = next((r["machine"]["card"] for r in records if "machine" in r), card.name)
+    name = next((r["machine"]["card"] for r in records if "card" in r.get("machine", {})), card.name)
     out = [f"\n## {name}\n"]
     ab = [r for r in records if r["schema"] == "abg-result"]
     if ab:

@@ -27,6 +27,7 @@
 #include "engine/daemon/header_guard.h"
 #include "engine/daemon/scarce_memory.h"
 #include "engine/daemon/service.h"
+#include "engine/daemon/tls_stream.h"
 #include "engine/daemon/wire_frames.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
@@ -50,6 +51,8 @@ constexpr Milliseconds kQuiet{15'000};
 constexpr Milliseconds kHung{4'000};  // after the grace: a device that never answers
 constexpr Milliseconds kAcceptPause{100};
 constexpr std::size_t kGather = 32;
+constexpr unsigned char kTlsHandshake =
+    0x16;  // first byte of a TLS connection, and of no HTTP request
 
 class Connection;
 
@@ -71,6 +74,7 @@ struct HttpServer::State {
 
   Service& service;
   HttpSettings settings;
+  std::unique_ptr<TlsContext> tls;                              // null: plain
   std::unordered_set<std::shared_ptr<Connection>> connections;  // open ones
   std::size_t arriving_bytes = 0;
   bool accept_paused = false;
@@ -92,6 +96,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(HttpServer::State& server, tcp::socket socket)
       : server_(server), socket_(std::move(socket)), deadline_(server.io), probe_timer_(server.io) {
+    if (server_.tls) tls_ = server_.tls->stream(socket_);
     server_.service.metrics().connections.fetch_add(1);
     server_.service.metrics().connections_total.fetch_add(1);
   }
@@ -103,11 +108,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
     ErrorCode ignored;
     socket_.set_option(tcp::no_delay(true), ignored);
     arm(server_.settings.head_deadline);
-    read();
+    if (tls_) {
+      greet();
+    } else {
+      read();
+    }
   }
   // At a stop: nothing more is asked of this client.
   void close_if_idle() {
-    if (state_ == State::kHead) close();
+    if (state_ == State::kHead || state_ == State::kHandshake) close();
   }
   bool busy() const { return state_ == State::kBusy; }
   // Progress of any size starts the time anew: a slow reader is not a dead one, and the bound on what waits for it holds.
@@ -129,7 +138,41 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
  private:
-  enum class State { kHead, kBody, kBusy, kLinger, kClosed };
+  enum class State { kHandshake, kHead, kBody, kBusy, kLinger, kClosed };
+
+  // The first byte tells a client that takes this for a plain port: it gets a plain answer.
+  void greet() {
+    state_ = State::kHandshake;
+    socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](ErrorCode error) {
+      if (self->state_ == State::kClosed) return;
+      unsigned char first = 0;
+      if (!error) self->socket_.receive(asio::buffer(&first, 1), tcp::socket::message_peek, error);
+      if (error) {
+        self->close();
+      } else if (first == kTlsHandshake) {
+        self->step([&] { self->shake_hands(); });
+      } else {
+        self->tls_.reset();
+        self->server_.service.metrics().refused_heads.fetch_add(1);
+        self->refuse(
+            {.code = TurnCode::kBadRequest, .message = "this port speaks TLS: use https://"});
+      }
+    });
+  }
+  void shake_hands() {
+    tls_->handshake([self = shared_from_this()](ErrorCode error) {
+      if (self->state_ == State::kClosed) return;
+      if (error) {
+        self->close();
+        return;
+      }
+      self->state_ = State::kHead;
+      self->step([&] {
+        self->arm(self->server_.settings.head_deadline);
+        self->read();
+      });
+    });
+  }
 
   // Every step of a connection: without memory for it this connection ends, and no other.
   template <class F>
@@ -152,9 +195,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (reading_ || eof_ || state_ == State::kClosed) return;
     if (state_ == State::kBusy && buffer_.size() >= kReadAhead) return;
     surely([this] {
-      socket_.async_read_some(
-          buffer_.prepare(kReadBytes),
-          [self = shared_from_this()](ErrorCode error, std::size_t n) { self->on_read(error, n); });
+      auto moved = [self = shared_from_this()](ErrorCode error, std::size_t n) {
+        self->on_read(error, n);
+      };
+      if (tls_) {
+        tls_->read_some(buffer_.prepare(kReadBytes), std::move(moved));
+      } else {
+        socket_.async_read_some(buffer_.prepare(kReadBytes), std::move(moved));
+      }
     });
     reading_ = true;
   }
@@ -174,6 +222,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void on_bytes() {
     switch (state_) {
+      case State::kHandshake:  // reads for itself
+        return;
       case State::kHead:
         on_head();
         return;
@@ -428,7 +478,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       buffers.emplace_back(text.data() + from, text.size() - from);
     }
     write_since_ = Clock::now();
-    socket_.async_write_some(buffers, [self = shared_from_this()](ErrorCode error, std::size_t n) {
+    auto moved = [self = shared_from_this()](ErrorCode error, std::size_t n) {
       self->writing_ = false;
       if (self->state_ == State::kClosed) return;
       if (error) {
@@ -437,7 +487,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
       }
       self->sent(n);
       self->step([&] { self->write(); });
-    });
+    };
+    if (tls_) {
+      tls_->write_some(buffers, std::move(moved));
+    } else {
+      socket_.async_write_some(buffers, std::move(moved));
+    }
   }
 
   void sent(std::size_t n) {
@@ -476,10 +531,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // Closing with bytes unread would reset the connection and may take the answer with it.
   void linger() {
-    ErrorCode ignored;
-    socket_.shutdown(tcp::socket::shutdown_send, ignored);
+    const auto end = [self = shared_from_this()](ErrorCode /*error*/) {
+      ErrorCode ignored;
+      self->socket_.shutdown(tcp::socket::shutdown_send, ignored);
+    };
     state_ = State::kLinger;
     arm(kLingerFor);
+    if (tls_) {
+      tls_->shutdown(end);
+    } else {
+      end({});
+    }
     on_bytes();
   }
 
@@ -537,6 +599,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   HttpServer::State& server_;
   tcp::socket socket_;
+  std::unique_ptr<TlsStream> tls_;  // null: plain
   asio::steady_timer deadline_;
   asio::steady_timer probe_timer_;
   boost::beast::flat_buffer buffer_;
@@ -697,6 +760,9 @@ HttpServer::HttpServer(Service& service, HttpSettings settings, bool has_key)
     throw UserError("--host " + s.host +
                     ": others can reach this address, so --api-key-file is needed");
   }
+  if (s.tls_cert.empty() != s.tls_key.empty())
+    throw UserError("--tls-cert and --tls-key belong together");
+  if (!s.tls_cert.empty()) state_->tls = make_tls(s.tls_cert, s.tls_key);
   const tcp::endpoint endpoint(address, static_cast<std::uint16_t>(s.port));
   const auto step = [&](const char* what) {
     if (error)

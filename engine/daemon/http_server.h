@@ -1,4 +1,4 @@
-// HTTP/1.1 and SSE for a Service, on one thread. The only file that knows Boost is http_server.cpp.
+// HTTP/1.1 and SSE for a Service, on one thread. Only http_server.cpp and tls_*.cpp know Boost.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -15,7 +15,10 @@ struct HttpSettings {
   int max_connections = 2048;
   std::size_t body_bytes = std::size_t{8} << 20;
   std::size_t all_bodies_bytes = std::size_t{128} << 20;  // of requests still arriving
-  std::chrono::milliseconds head_deadline{5'000};
+  // PEM files; both or none. With them TLS alone is spoken.
+  std::string tls_cert = {};
+  std::string tls_key = {};
+  std::chrono::milliseconds head_deadline{5'000};  // also of a handshake
   std::chrono::milliseconds body_deadline{30'000};
   std::chrono::milliseconds idle_deadline{60'000};  // between two requests of a connection
   std::chrono::milliseconds write_stall{30'000};
@@ -24,7 +27,8 @@ struct HttpSettings {
 
 class HttpServer {
  public:
-  // Binds. UserError for a host that is no address or cannot be bound, and for one that others reach while there is no key.
+  // Binds. UserError for a host that is no address or cannot be bound, and for one that others reach while there is no
+  // key, TLS or not; errors of make_tls.
   HttpServer(Service& service, HttpSettings settings, bool has_key);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;

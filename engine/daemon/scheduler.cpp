@@ -14,7 +14,8 @@ namespace {
 constexpr std::size_t kRememberedIds = 4096;
 constexpr std::chrono::milliseconds kIdleBeat{100};
 
-const TurnError kNoMemory{.code = TurnCode::kOutOfMemory, .message = "out of memory"};
+// Short enough to need none.
+TurnError no_memory_error() { return {.code = TurnCode::kOutOfMemory, .message = "out of memory"}; }
 
 }  // namespace
 
@@ -163,7 +164,7 @@ void Scheduler::prepare_loop() {
       if (ready) job->queued();
     } catch (const std::bad_alloc&) {
       ready = false;
-      surely([&] { job->drop(kNoMemory); });
+      surely([&] { job->drop(no_memory_error()); });
     } catch (const std::exception& e) {
       ready = false;
       ASSAY_LOG(error, "{}: while preparing: {}", job->id, e.what());
@@ -187,7 +188,7 @@ void Scheduler::prepare_loop() {
     }
     --waiting_;
     over(*job);
-    TurnError why = kNoMemory;
+    TurnError why = no_memory_error();
     try {
       if (stopping) why = stop_reason_;
     } catch (const std::bad_alloc&) {
@@ -231,7 +232,7 @@ void Scheduler::engine_loop() {
       ASSAY_LOG(critical, "{}: the engine failed", job->id);
       threw = true;
     }
-    if (no_memory) surely([&] { job->drop(kNoMemory); });
+    if (no_memory) surely([&] { job->drop(no_memory_error()); });
     lock.lock();
     over(*job);
     running_.reset();

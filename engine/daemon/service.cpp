@@ -1,11 +1,15 @@
 #include "engine/daemon/service.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <ctime>
+#include <stdexcept>
 #include <utility>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "engine/daemon/jobs.h"
 #include "engine/daemon/request_decoder.h"
@@ -28,6 +32,7 @@ enum class RouteKind {
   kMetrics,
   kHealth,
   kCapabilities,
+  kProofs,
   kModels,
   kTokenize,
   kDetokenize,
@@ -54,6 +59,7 @@ const Service::Route Service::kRoutes[] = {
     {"GET", "/v1/metrics", RouteKind::kMetrics, false, {}},
     {"GET", "/v1/health", RouteKind::kHealth, true, {}},
     {"GET", "/v1/capabilities", RouteKind::kCapabilities, false, {}},
+    {"GET", "/v1/proofs", RouteKind::kProofs, false, {}},
     {"GET", "/v1/models", RouteKind::kModels, false, {}},
     {"POST", "/tokenize", RouteKind::kTokenize, false, {}},
     {"POST", "/detokenize", RouteKind::kDetokenize, false, {}},
@@ -84,6 +90,13 @@ bool foreign_origin(const HttpCall& call, bool has_key) {
   return !has_key && !is_address(call.host);
 }
 
+// Who knows an id may abort its turn, so nobody must be able to guess one.
+std::string random_id() {
+  std::array<unsigned char, 16> bytes{};
+  if (getentropy(bytes.data(), bytes.size()) != 0) throw std::runtime_error("no random bytes");
+  return fmt::format("{:02x}", fmt::join(bytes, ""));
+}
+
 json finite_vector(const std::vector<float>& v) {
   json list = json::array();
   for (const float f : v) list.push_back(f);
@@ -100,9 +113,16 @@ Service::Service(TurnBackend& backend, ServiceSettings settings)
       scheduler_(settings_.queue, [this] {
         broken_.store(true);
         stop();
-      }) {}
+      }) {
+  backend_.on_snapshot([this](std::string_view what, std::string_view detail) {
+    events_.publish("snapshot", {{"id", nullptr}, {"what", what}, {"detail", detail}});
+  });
+}
 
-Service::~Service() { events_.close(); }
+Service::~Service() {
+  backend_.on_snapshot(nullptr);
+  events_.close();
+}
 
 bool Service::key_fits(std::string_view authorization) const {
   if (key_digest_.empty()) return true;
@@ -204,9 +224,7 @@ void Service::handle(HttpCall call, const std::shared_ptr<Exchange>& exchange) {
     return;
   }
   const Route& route = *found;
-  const auto next_id = [&](const char* kind) {
-    return kind + std::to_string(next_id_.fetch_add(1) + 1);
-  };
+  const auto next_id = [](const char* kind) { return kind + random_id(); };
   switch (route.kind) {
     case RouteKind::kPage:
       reply(exchange,
@@ -215,7 +233,7 @@ void Service::handle(HttpCall call, const std::shared_ptr<Exchange>& exchange) {
              .body = std::string(kStatusPage),
              .headers = {{"Content-Security-Policy",
                           "default-src 'none'; style-src 'unsafe-inline'; script-src "
-                          "'unsafe-inline'; connect-src 'self'"}}});
+                          "'unsafe-inline'; connect-src 'self'; img-src data:"}}});
       return;
     case RouteKind::kTurn:
       submit(std::make_shared<TurnJob>(
@@ -316,6 +334,11 @@ void Service::handle(HttpCall call, const std::shared_ptr<Exchange>& exchange) {
       return;
     case RouteKind::kCapabilities:
       reply(exchange, route.path, capabilities());
+      return;
+    case RouteKind::kProofs:
+      reply(exchange,
+            route.path,
+            {.body = settings_.proofs.empty() ? "{\"ops\":{}}\n" : settings_.proofs});
       return;
     case RouteKind::kModels:
       reply(exchange, route.path, models());

@@ -23,6 +23,7 @@ struct ServiceSettings {
   std::chrono::milliseconds stall{60'000};
   double eot_threshold = kEotThreshold;
   std::string api_key = {};  // empty: none needed
+  std::string proofs = {};   // JSON of /v1/proofs; empty: nothing was armed by a proof
 };
 
 struct HttpCall {
@@ -79,7 +80,6 @@ class Service {
   ServiceSettings settings_;
   std::string key_digest_;
   std::int64_t started_s_;
-  std::atomic<std::uint64_t> next_id_{0};
   std::atomic<bool> stopping_{false};
   std::atomic<bool> broken_{false};
   Metrics metrics_;

@@ -59,7 +59,7 @@ void add_plan_flags(CommandLine& app, PlanFlags& f) {
   app.add_option("--op", f.op, "op (assay catalog lists them)");
   app.add_option("--b", f.b, "arm B: the variant on trial");
   app.add_option("--a", f.a, "arm A").show_default();
-  app.add_option("--lane", f.lane, "micro (window and engine: GPU lanes)").show_default();
+  app.add_option("--lane", f.lane, "micro, window or engine").show_default();
   app.add_option(
          "--tiers", f.tiers, "cases to time, e.g. --tiers a,b; default: the op's typical ones")
       .delimiter(',');
@@ -74,6 +74,10 @@ void add_plan_flags(CommandLine& app, PlanFlags& f) {
   app.add_option("--threads", f.threads, "host threads of each arm").show_default();
   app.add_option("--blocks", f.blocks, "timed blocks a start").show_default();
   app.add_option("--bar", f.bar, "smallest speed-up of interest").show_default();
+  app.add_option(
+      "--inject-slowdown",
+      f.injected,
+      "test of the harness: arm B runs --a and repeats this share of its calls, as 0.01");
   app.add_flag("--underpowered", f.underpowered, "start although the planned MDE is above the bar");
 }
 
@@ -84,8 +88,10 @@ const OpInfo& op_of(const std::string& name, const std::string& backend) {
   return backend == "cuda" ? with_timing_cases(op) : op;
 }
 
-Plan plan_from_flags(const PlanFlags& f) {
+Plan plan_from_flags(const PlanFlags& flags) {
+  PlanFlags f = flags;
   const OpInfo& op = op_of(f.op, f.backend);
+  if (f.injected != 0.0 && f.b.empty()) f.b = f.a;
   if (f.b.empty()) throw UserError("--b: name the variant on trial");
   require_variant(op, f.a, "--a");
   require_variant(op, f.b, "--b");
@@ -117,6 +123,7 @@ Plan plan_from_flags(const PlanFlags& f) {
   p.blocks = f.blocks;
   p.bar = f.bar;
   p.underpowered = f.underpowered;
+  p.injected = f.injected;
   if (f.tiers.empty()) {
     p.tiers = default_tiers(op, p.a, p.b, f.numerics, device_of(f.backend));
   } else {
@@ -136,14 +143,24 @@ void check_plan_against(const Plan& plan, const OpInfo& op) {
         op.make_problem == nullptr ? nullptr : op.make_problem(find_case(op, t.id), 0);
     if (problem == nullptr) throw UserError("op " + op.name + " has no cases of its own to time");
     for (const std::string& v : {plan.a, plan.b}) {
+      const auto& fields = problem->fields();
+      const bool in_out = std::any_of(
+          fields.begin(), fields.end(), [](const Field& f) { return f.dir == Dir::kInOut; });
+      if (plan.injected > 0.0 && in_out) {
+        throw UserError("tier " + t.id +
+                        ": its calls change their own input, so none can be repeated");
+      }
       if (const Why why = problem->ineligible(op.find(v), device_of(plan.backend))) {
         throw UserError("tier " + t.id + ": " + v + " is not eligible: " + why);
       }
     }
   }
   if (plan.lane != "micro")
-    throw HardwareError("lane " + plan.lane +
-                        " is not driven by this version; it has the micro lane");
+    throw UserError("lane " + plan.lane +
+                    ": a plan of cases is for the micro lane; the whole engine is --lane " +
+                    plan.lane + " --op .. --b ..");
+  if (plan.regime != "hot" && plan.backend == "host")
+    throw UserError("regime " + plan.regime + ": the host times hot calls only");
 }
 
 json parse_json_file(const std::string& path) {
@@ -269,6 +286,23 @@ AaPool aa_pool(const Plan& plan, const std::string& out, bool scratch) {
     }
   }
   return pool;
+}
+
+json measured_abg4(const std::string& out) {
+  json newest;
+  for (const auto& file : record_files(out)) {
+    if (!file.ends_with("/calibration.jsonl")) continue;
+    for (const json& r : read_records(file)) {
+      if (newest.is_null() || newest.at("recorded_utc") < r.at("recorded_utc")) newest = r;
+    }
+  }
+  if (newest.is_null()) return newest;
+  json sum{{"covered", 0}, {"repetitions", 0}, {"record", record_id(newest)}};
+  for (const json& cell : newest.at("abg4")) {
+    for (const char* key : {"covered", "repetitions"})
+      sum[key] = sum[key].get<int>() + cell.at(key).get<int>();
+  }
+  return sum;
 }
 
 void require_clean(bool scratch, const std::string& backend) {

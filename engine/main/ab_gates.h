@@ -31,6 +31,7 @@ struct PlanFlags {
   std::string
       regime;  // empty: hot on the host; on a card cold-rotate for what reads weights or the cache, else hot
   int block_us = 2000;
+  double injected = 0.0;
 };
 // The op of a plan: on a card with its timing cases.
 const OpInfo& op_of(const std::string& name, const std::string& backend);
@@ -82,6 +83,10 @@ nlohmann::json run_sitting(const Plan& plan,
                            std::string& path);
 // From the records below `out` of the same card, lane, op, tiers and thread count.
 AaPool aa_pool(const Plan& plan, const std::string& out, bool scratch);
+
+// The newest stored calibration's cell of protocol abg4, all scenarios together: {covered, repetitions, record}; null when none
+// is stored below `out`.
+nlohmann::json measured_abg4(const std::string& out);
 
 // A dirty build, and one whose card is the CPU executor, may only be used with --scratch. UserError.
 void require_clean(bool scratch, const std::string& backend = "host");

@@ -1,7 +1,11 @@
 // assayd: the engine behind HTTP and SSE.
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <string>
+#include <utility>
+
+#include <nlohmann/json.hpp>
 
 #include "engine/daemon/daemon_log.h"
 #include "engine/daemon/http_server.h"
@@ -12,6 +16,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 #include "kernels/base/program.h"
+#include "kernels/base/proven.h"
 
 namespace assay {
 namespace {
@@ -64,6 +69,9 @@ Options parse(int argc, char** argv) {
   app.add_option("--port", o.http.port, "0: any free one").type_name("N").show_default();
   app.add_option("--api-key-file", o.api_key_file, "clients must send its line as a Bearer key")
       .type_name("FILE");
+  app.add_option("--tls-cert", o.http.tls_cert, "speak TLS: PEM certificate with its chain")
+      .type_name("FILE");
+  app.add_option("--tls-key", o.http.tls_key, "and its PEM key").type_name("FILE");
   app.add_option("--queue", o.service.queue, "requests that may wait; more get 429")
       .type_name("N")
       .show_default();
@@ -104,18 +112,45 @@ Options parse(int argc, char** argv) {
   return o;
 }
 
+// What /v1/proofs says: the entries of the proven set by which ops are armed, as `assay prove` wrote them.
+std::string proofs_document(const Arming& armed) {
+  nlohmann::json ops = nlohmann::json::object();
+  for (const auto& [op, e] : armed.proofs) {
+    ops[op] = {{"variant", e.variant},
+               {"ab_record", e.ab_record},
+               {"parity_record", e.parity_record},
+               {"speedup", e.speedup},
+               {"source_digest", e.source_digest},
+               {"files", e.files}};
+  }
+  return nlohmann::json{{"set", armed.file}, {"ops", ops}}.dump(1) + "\n";
+}
+
 int run(int argc, char** argv) {
-  const Options o = parse(argc, argv);
+  Options o = parse(argc, argv);
   use_dropping_log();
-  const auto model = open_model(o.model);
+  Arming armed;
+  const ModelSettings settings = resolve(o.model, &armed);
+  const auto model = open_model(o.model.model, settings);
+  std::map<std::string, std::string> proofs;
+  for (const auto& [op, e] : armed.proofs) {
+    proofs[op] = "record " + e.ab_record.substr(0, 16) + ", parity " +
+                 e.parity_record.substr(0, 16) + ", in " + armed.file;
+  }
+  if (!proofs.empty()) o.service.proofs = proofs_document(armed);
   ModelBackend backend(
       *model,
       {.prefix = {.budget_bytes = static_cast<std::size_t>(o.cache_gib * 1024.0 * 1024.0 * 1024.0),
                   .folder = o.snapshot_dir},
-       .warm_gate = o.warm_gate});
+       .warm_gate = o.warm_gate,
+       .proofs = std::move(proofs)});
   Service service(backend, o.service);
   HttpServer server(service, o.http, !o.service.api_key.empty());
-  ASSAY_LOG(info, "listening on http://{}:{}", o.http.host, server.port());
+  ASSAY_LOG(info,
+            "listening on {}://{}:{}",
+            o.http.tls_cert.empty() ? "http" : "https",
+            o.http.host,
+            server.port());
   const bool good = server.run();
   log_armed(*model);
   return static_cast<int>(good ? Exit::kGood : Exit::kCheckFailed);

@@ -11,6 +11,7 @@ import mmap
 import os
 import random
 import re
+import resource
 import signal
 import struct
 import subprocess
@@ -22,6 +23,8 @@ import unittest
 OPTIONS = None
 MESSAGES = [{"role": "user", "content": "SQLite: VACUUM"}]
 FIELDS = {"messages": MESSAGES, "temperature": 0, "max_tokens": 6, "stream": False}
+
+SHORT = {"ids": [2, 5, 7], "temperature": 0, "max_tokens": 1, "stream": False}
 
 
 class Faults:
@@ -97,7 +100,7 @@ class Answers(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.d = Assayd("--ctx", "256")
+        cls.d = Assayd("--ctx", "64")
 
     @classmethod
     def tearDownClass(cls):
@@ -114,21 +117,21 @@ class Answers(unittest.TestCase):
         self.assertEqual(status, 200, document)
 
     def test_raw_logits_of_none_all_and_too_many(self):
-        status, document = self.d.call("/v1/chat", {**FIELDS, "raw_logits": 1 << 30})
+        status, document = self.d.call("/v1/chat", {**SHORT, "raw_logits": 1 << 30})
         self.assertEqual((status, document["error"]["param"]), (400, "raw_logits"))
         vocabulary = int(re.search(r"0 ?(?:\.\.|to) ?(\d+)", document["error"]["message"]).group(1))
-        none = self.d.call("/v1/chat", {**FIELDS, "raw_logits": 0})[1]
-        whole = self.d.call("/v1/chat", {**FIELDS, "max_tokens": 1, "raw_logits": vocabulary})[1]
+        none = self.d.call("/v1/chat", {**SHORT, "raw_logits": 0})[1]
+        whole = self.d.call("/v1/chat", {**SHORT, "raw_logits": vocabulary})[1]
         self.assertNotIn("raw_logits", none)
         self.assertEqual(len({token for token, _ in whole["raw_logits"][0]}), vocabulary)
         logits = [logit for _, logit in whole["raw_logits"][0]]
         self.assertEqual(logits, sorted(logits, reverse=True))
-        self.assertEqual(self.d.call("/v1/chat", {**FIELDS, "raw_logits": vocabulary + 1})[0], 400)
+        self.assertEqual(self.d.call("/v1/chat", {**SHORT, "raw_logits": vocabulary + 1})[0], 400)
 
     def test_embeddings_of_nothing_and_of_too_much(self):
         for body, status in (({}, 400), ({"input": ""}, 400), ({"input": []}, 400), ({"input": ["a", ""]}, 400), ({"ids": []}, 400),
-                             ({"ids": [[]]}, 400), ({"ids": [2]}, 400), ({"input": "x " * 300}, 400), ({"ids": [[5] * 257]}, 400),
-                             ({"input": "a" * (9 << 20)}, 413), ({"ids": [[5] * 256]}, 200)):
+                             ({"ids": [[]]}, 400), ({"ids": [2]}, 400), ({"input": "x " * 300}, 400), ({"ids": [[5] * 65]}, 400),
+                             ({"input": "a" * (9 << 20)}, 413), ({"ids": [[5] * 64]}, 200)):
             self.assertEqual(self.d.call("/v1/embed", body)[0], status, str(body)[:60])
 
 
@@ -138,13 +141,13 @@ class SlowAnswers(Answers):
     def test_200_oneshots_leave_memory_and_session(self):
         session = {**FIELDS, "session": "kept"}
         first = self.d.call("/v1/chat", session)[1]
-        oneshot = {"ids": [2, 5, 7], "temperature": 0, "max_tokens": 1, "stream": False}
         for _ in range(50):
-            self.assertEqual(self.d.call("/v1/oneshot", oneshot)[0], 200)
+            self.assertEqual(self.d.call("/v1/oneshot", SHORT)[0], 200)
         before = self.d.metric("assay_process_resident_bytes")
         for _ in range(150):
-            self.d.call("/v1/oneshot", oneshot)
-        self.assertLess(self.d.metric("assay_process_resident_bytes") - before, 1 << 20)
+            self.d.call("/v1/oneshot", SHORT)
+        if OPTIONS.faults:  # a sanitizer keeps freed memory
+            self.assertLess(self.d.metric("assay_process_resident_bytes") - before, 1 << 20)
         again = self.d.call("/v1/chat", session)[1]
         self.assertEqual(again["ids"], first["ids"])
         self.assertEqual(again["reused_tokens"], again["usage"]["prompt_tokens"] - 1)
@@ -183,18 +186,18 @@ class Files(unittest.TestCase):
     def test_a_missing_file_keeps_the_session_in_memory(self):
         d = Assayd("--snapshot-dir", self.folder.name)
         self.assertEqual(d.call("/v1/chat", {**FIELDS, "session": "s"})[0], 200)
-        self.wait_for("session.s.kv")
-        os.unlink(self.folder.name + "/session.s.kv")
+        os.unlink(self.snapshot_of("s"))
         again = d.call("/v1/chat", {**FIELDS, "session": "s"})[1]
         self.assertEqual((again["prefix"], again["reused_tokens"] > 0), ("hit", True))
         self.assertEqual(d.stop(), 0)
 
-    def wait_for(self, name, limit=5.0):
-        """Snapshots may be written after the reply."""
+    def snapshot_of(self, session, limit=5.0):
+        """Its file; it may be written after the reply."""
         deadline = time.monotonic() + limit
-        while name not in self.files():
+        while not (found := glob.glob(f"{self.folder.name}/session.{session}.*kv")):
             self.assertLess(time.monotonic(), deadline, self.files())
             time.sleep(0.01)
+        return found[0]
 
     def test_a_read_only_or_tiny_disk_is_said_and_survived(self):
         read_only = "/proc/self/nothing"
@@ -203,12 +206,11 @@ class Files(unittest.TestCase):
         self.assertEqual(d.process.wait(20), 1)
         self.assertIn(read_only, d.text())
         d = Assayd("--snapshot-dir", self.folder.name)
-        subprocess.run(["prlimit", "--pid", str(d.process.pid), "--fsize=5000"], check=True)
+        resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (5000, 5000))
         self.assertEqual(d.call("/v1/chat", {**FIELDS, "session": "s"})[0], 200)
         self.assertEqual(d.call("/v1/chat", {**FIELDS, "session": "s"})[1]["prefix"], "hit")  # from memory
         self.assertEqual(d.stop(), 0)
-        self.assertNotIn("session.s.kv", self.files())
-        self.assertFalse([f for f in self.files() if ".tmp." in f])
+        self.assertEqual(self.files(), ["lock"])
 
 
 class Memory(unittest.TestCase):
@@ -222,7 +224,6 @@ class Memory(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             faults = Faults()
             d = Assayd("--snapshot-dir", folder, faults=faults)
-            path = folder + "/session.s.kv"
             events = http.client.HTTPConnection("127.0.0.1", d.port, timeout=20)
             events.request("GET", "/v1/events")
             lines = events.getresponse()
@@ -233,14 +234,14 @@ class Memory(unittest.TestCase):
                     pass
                 return json.loads(lines.readline().removeprefix(b"data: "))
 
-            def turn(text):
+            def turn(token):
                 """What became of what it wrote."""
-                status, document = d.call("/v1/chat", {**FIELDS, "messages": [{"role": "user", "content": text}], "max_tokens": 1,
-                                                       "session": "s"})
+                status, document = d.call("/v1/chat", {**SHORT, "ids": [2, token], "session": "s"})
                 self.assertEqual(status, 200, document)
                 return snapshot()
-            self.assertEqual(turn("first")["what"], "written")
+            self.assertEqual(turn(5)["what"], "written")
             trace = faults.take_trace()
+            path = glob.glob(folder + "/session.s.*kv")[0]
             self.assertRegex(trace, r"^ow+frd$")
             cases = [(step, error) for step in range(1, len(trace)) for error in (errno.ENOSPC,)]
             cases += [(2, errno.EIO), (2, errno.EDQUOT), (1, errno.EROFS), (len(trace) - 2, errno.EIO)]
@@ -248,14 +249,14 @@ class Memory(unittest.TestCase):
                 with open(path, "rb") as f:
                     old = f.read()
                 faults["file_errno"], faults["file_step"] = error, step
-                told = turn(f"turn {i}")
+                told = turn(10 + i)
                 self.assertEqual(told["what"], "failed")
                 self.assertIn(os.strerror(error), told["detail"])
                 with open(path, "rb") as f:
                     self.assertEqual(f.read(), old, (step, error))
                 self.assertEqual(len(os.listdir(folder)), 2, os.listdir(folder))  # the lock and the snapshot
                 faults["file_step"], faults["steps"] = 0, 0
-            self.assertEqual(turn("last")["what"], "written")
+            self.assertEqual(turn(6)["what"], "written")
             with open(path, "rb") as f:
                 self.assertNotEqual(f.read(), old)
             events.close()
@@ -284,7 +285,7 @@ class Memory(unittest.TestCase):
                 refused += 1
             else:
                 faults["allocation"] = 0
-                self.assertEqual(d.call("/v1/chat", FIELDS)[0], 200, n)
+                self.assertEqual(d.call("/v1/chat", SHORT)[0], 200, n)
                 self.assertEqual(d.stop(), 0, (n, d.text()))
             self.assertEqual(faults["failed"], 1, n)
         self.assertGreater(refused, points // 2)
@@ -351,7 +352,7 @@ class SlowMemory(Memory):
         self.load(60)
 
     def test_requests(self):
-        self.requests(150)
+        self.requests(60)
 
 
 if __name__ == "__main__":

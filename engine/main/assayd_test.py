@@ -7,19 +7,22 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 OPTIONS = None
 
 
 class Served(unittest.TestCase):
+    FLAGS = ("--numerics", "exact")
+
     @classmethod
     def setUpClass(cls):
         sys.path.insert(0, os.path.join(OPTIONS.root, "scripts"))
         from assay_client import Client
         cls.folder = tempfile.TemporaryDirectory()
         cls.log = open(os.path.join(cls.folder.name, "log"), "w+", encoding="utf-8")
-        cls.process = subprocess.Popen([OPTIONS.program, "--model", OPTIONS.model, "--port", "0", "--numerics", "exact"],
+        cls.process = subprocess.Popen([OPTIONS.program, "--model", OPTIONS.model, "--port", "0", *cls.FLAGS],
                                        stderr=cls.log, env=cls.environment())
         port = None
         while port is None:
@@ -47,6 +50,7 @@ class Served(unittest.TestCase):
         if code != 0:
             raise AssertionError(f"exit code {code}: {log}")
 
+class Stock(Served):
     def test_a_conversation_computes_only_what_is_new(self):
         messages = [{"role": "user", "content": "SQLite: VACUUM"}]
         fields = {"temperature": 0, "max_tokens": 12, "session": "talk", "stream": False}
@@ -59,7 +63,7 @@ class Served(unittest.TestCase):
         self.assertGreater(second["reused_tokens"], 0)
         self.assertEqual(cold["reused_tokens"], 0)
         self.assertEqual(second["ids"], cold["ids"])
-        self.assertRegex(self.text(), r"TURN-PHASE id=turn-\d+ prefill=\S+ms\(\d+tok\) .* prefix=hit")
+        self.assertRegex(self.text(), r"TURN-PHASE id=turn-[0-9a-f]{32} prefill=\S+ms\(\d+tok\) .* prefix=hit")
 
     def test_stream_and_document_agree(self):
         body = {"messages": [{"role": "user", "content": "SQLite: VACUUM"}], "temperature": 0, "max_tokens": 8}
@@ -75,6 +79,8 @@ class Served(unittest.TestCase):
         capabilities = self.client.call("GET", "/v1/capabilities")
         names = [c["name"] for c in capabilities["capabilities"]]
         self.assertEqual(len(names), len(set(names)))
+        self.assertEqual({a["proof"] for a in capabilities["armed"]}, {None})
+        self.assertEqual(self.client.call("GET", "/v1/proofs"), {"ops": {}})
         ids = self.client.call("POST", "/tokenize", {"content": "SQLite: VACUUM"})["tokens"]
         self.assertEqual(self.client.call("POST", "/detokenize", {"tokens": ids})["content"], "SQLite: VACUUM")
         self.assertEqual(self.client.call("GET", "/v1/health")["state"], "ready")
@@ -92,6 +98,86 @@ class Served(unittest.TestCase):
                 self.assertTrue(out.stdout and '"error"' not in out.stdout, (line, out.stdout))
                 ran += 1
         self.assertGreater(ran, 5)
+
+
+def proven_set(folder, card):
+    """A proven set that arms gemv_quant=avx2 with the sources as they are."""
+    explained = subprocess.run([sys.executable, "-B", os.path.join(OPTIONS.root, "scripts", "digest.py"), "--root", OPTIONS.root,
+                                "explain", "gemv_quant", "avx2"], capture_output=True, text=True, check=True).stdout
+    digest = re.search(r"^([0-9a-f]{64})  gemv_quant avx2:", explained, re.M).group(1)
+    entry = {"variant": "avx2", "ab_record": "ab" * 32, "parity_record": "cd" * 32, "source_digest": digest, "files": {}, "speedup": 2.0}
+    path = os.path.join(folder, "proven_host.json")
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump({"schema": "assay-proven", "schema_version": "1.0.0", "recorded_utc": "2026-01-01T00:00:00Z", "card": card,
+                   "backend": "host", "cuda": "none", "commit": "0" * 40, "scratch": False, "ops": {"gemv_quant": {"any": entry}}}, f)
+    return path
+
+
+def serve(*flags):
+    """A daemon of its own, until tearDownClass."""
+    class One(Served):
+        FLAGS = flags
+    One.setUpClass()
+    return One
+
+
+class Snapshots(unittest.TestCase):
+    def turn(self, one, session="talk"):
+        return one.client.call("POST", "/v1/chat", {"messages": [{"role": "user", "content": "SQLite: VACUUM"}], "temperature": 0,
+                                                    "max_tokens": 4, "session": session, "stream": False})
+
+    def test_a_stop_waits_for_the_disk_and_others_files_stay(self):
+        with tempfile.TemporaryDirectory() as folder:
+            one = serve("--snapshot-dir", folder)
+            cold = self.turn(one)
+            one.tearDownClass()  # at once: the snapshot is still on its way
+            files = [f for f in os.listdir(folder) if f.endswith(".kv")]
+            self.assertEqual(len(files), 1)
+            self.assertRegex(files[0], r"^session\.talk\.[0-9a-f]{16}\.kv$")
+            with open(os.path.join(folder, files[0]), "rb") as f:
+                before = f.read()
+            other = serve("--snapshot-dir", folder, "--numerics", "exact")
+            self.assertEqual(self.turn(other)["prefix"], "cold:snapshot_foreign (snapshot of another numerics)")
+            other.tearDownClass()
+            with open(os.path.join(folder, files[0]), "rb") as f:
+                self.assertEqual(f.read(), before)
+            again = serve("--snapshot-dir", folder)
+            warm = self.turn(again)
+            self.assertEqual(warm["prefix"], "hit")
+            self.assertEqual(warm["ids"], cold["ids"])
+            # The disk fails: the turn does not, and the log has the reason.
+            os.rename(folder, folder + ".away")
+            self.assertEqual(self.turn(again, "more")["ids"], cold["ids"])
+            end = time.monotonic() + 20
+            while "snapshot session.more" not in again.text() and time.monotonic() < end:
+                time.sleep(0.02)
+            os.rename(folder + ".away", folder)
+            self.assertRegex(again.text(), r"\[error\] snapshot session\.more: .*No such file")
+            again.tearDownClass()
+
+
+class Proven(unittest.TestCase):
+    def serve(self, profile):
+        one = serve("--profile", profile)
+        self.addCleanup(one.tearDownClass)
+        return one
+
+    def test_what_is_armed_names_its_proof(self):
+        with tempfile.TemporaryDirectory() as folder:
+            other = self.serve(proven_set(folder, "no such card"))
+            armed = other.client.call("GET", "/v1/capabilities")["armed"]
+            self.assertEqual({(a["variant"], a["proof"]) for a in armed}, {("stock", None)})
+            card = re.search(r"card 'no such card', this is '([^']*)'", other.text()).group(1)
+            path = proven_set(folder, card)
+            one = self.serve(path)
+            armed = {a["op"]: a for a in one.client.call("GET", "/v1/capabilities")["armed"]}
+            self.assertEqual(armed["gemv_quant"], {"op": "gemv_quant", "variant": "avx2", "why": "profile", "proof":
+                             "record abababababababab, parity cdcdcdcdcdcdcdcd, in " + path})
+            self.assertIsNone(armed["gemm_quant"]["proof"])
+            proofs = one.client.call("GET", "/v1/proofs")
+            self.assertEqual(proofs["set"], path)
+            self.assertEqual(list(proofs["ops"]), ["gemv_quant"])
+            self.assertEqual(proofs["ops"]["gemv_quant"]["ab_record"], "ab" * 32)
 
 
 class Flags(unittest.TestCase):

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <optional>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -13,14 +12,16 @@
 #include "bench/peer.h"
 #include "bench/stats.h"
 #include "engine/main/command.h"
+#include "engine/main/engine_rounds.h"
 #include "engine/main/model_options.h"
 #include "engine/main/record_options.h"
+#include "engine/main/tier_tokens.h"
 #include "kernels/base/command_line.h"
 #include "kernels/base/device_info.h"
 #include "kernels/base/error.h"
+#include "kernels/base/output_file.h"
 #include "kernels/base/program.h"
 #include "kernels/base/rng.h"
-#include "kernels/base/sha256.h"
 
 namespace assay {
 namespace {
@@ -29,6 +30,7 @@ struct Options {
   ModelOptions model;
   std::string prompt_tokens = "512";
   std::string depths = "0";
+  std::string tiers;
   int gen_tokens = 128;
   int repeat = 5;
   std::string peer_path;
@@ -52,6 +54,10 @@ Options parse(int argc, char** argv) {
   app.add_option("--depth", o.depths, "tokens already in the cache")
       .type_name("LIST")
       .show_default();
+  app.add_option("--tier",
+                 o.tiers,
+                 "named workloads in place of the three flags above, e.g. pinned,ttft_17,agent")
+      .type_name("LIST");
   app.add_option("--repeat", o.repeat, "timed runs, after one that is not timed")
       .type_name("N")
       .show_default();
@@ -81,7 +87,43 @@ struct Row {
   int tokens;
   int depth;
   std::vector<double> ms;
+  std::string tier = "";          // bench/tiers.h; empty: ids spread over the vocabulary
+  std::vector<TokenId> ids = {};  // of the tier: depth and what follows
 };
+
+// The rows of named tiers: reading what they read behind their depth, then writing behind that.
+std::vector<Row> tier_rows(const std::string& list, const std::string& model) {
+  protect_input(model);
+  const Tokenizer tokenizer = Tokenizer::load(GgufFile::open(model));
+  std::vector<Row> rows;
+  std::stringstream names(list);
+  for (std::string name; std::getline(names, name, ',');) {
+    const TierTokens tokens = tier_tokens(engine_tier(name), tokenizer);
+    std::vector<TokenId> ids = tokens.depth;
+    ids.insert(ids.end(), tokens.read.begin(), tokens.read.end());
+    const int depth = static_cast<int>(tokens.depth.size());
+    const int read = static_cast<int>(tokens.read.size());
+    if (read > 0) rows.push_back({"prefill", read, depth, {}, name, ids});
+    if (tokens.write > 0) rows.push_back({"decode", tokens.write, depth + read, {}, name, ids});
+  }
+  if (rows.empty()) throw UserError("--tier: no name given");
+  return rows;
+}
+
+std::vector<Row> spread_rows(const Options& o) {
+  std::vector<Row> rows;
+  for (const int depth : parse_ids(o.depths, "--depth", "a number of tokens")) {
+    if (depth < 0) throw UserError("--depth: must be 0 or more");
+    for (const int tokens : parse_ids(o.prompt_tokens, "--prompt-tokens", "a number of tokens")) {
+      if (tokens < 0) throw UserError("--prompt-tokens: must be 0 or more");
+      if (tokens > 0) rows.push_back({"prefill", tokens, depth, {}});
+    }
+    if (o.gen_tokens > 0) rows.push_back({"decode", o.gen_tokens, depth, {}});
+  }
+  if (rows.empty())
+    throw UserError("nothing to measure: --prompt-tokens and --gen-tokens are both 0");
+  return rows;
+}
 
 // Tensor bytes may differ a little between readers (padding, what is counted); another file differs by more.
 void check_same_file(const PeerRun& peer, std::size_t weights_bytes, const std::string& path) {
@@ -108,30 +150,25 @@ nlohmann::json peer_json(const std::optional<PeerRun>& peer,
           {"ratio", mine / rate->tokens_per_s}};
 }
 
-// What tells two model files apart without reading all of a large one: its size and the hash of its first 16 MiB.
-nlohmann::json model_json(const std::string& path) {
-  constexpr std::size_t kHead = std::size_t{16} << 20;
-  std::ifstream in(path, std::ios::binary);
-  std::string head(kHead, '\0');
-  in.read(head.data(), static_cast<std::streamsize>(kHead));
-  head.resize(static_cast<std::size_t>(in.gcount()));
-  return {{"file_bytes", std::filesystem::file_size(path)}, {"head_sha256", sha256_hex(head)}};
-}
-
-void measure(Session& session, const std::vector<TokenId>& ids, Row& row, int repeat) {
-  const std::span<const TokenId> all(ids);
+void measure(Session& session, const std::vector<TokenId>& spread, Row& row, int repeat) {
+  const std::span<const TokenId> all(row.tier.empty() ? spread : row.ids);
   for (int r = 0; r <= repeat; ++r) {
     session.reset();
     const auto depth = static_cast<std::size_t>(row.depth);
     const auto tokens = static_cast<std::size_t>(row.tokens);
     // Waits for its answer: what a card still computes of it must not be timed.
-    if (depth > 0) session.feed_greedy(all.first(depth));
+    TokenId next = 0;
+    if (depth > 0) next = session.feed_greedy(all.first(depth));
     const auto start = std::chrono::steady_clock::now();
     if (row.what[0] == 'p') {
       session.feed_greedy(
           all.subspan(depth, tokens));  // with the token after it, as a prompt needs
     } else {
-      for (std::size_t i = 0; i < tokens; ++i) session.feed_greedy(all.subspan(depth + i, 1));
+      for (std::size_t i = 0; i < tokens; ++i) {
+        // A tier goes on with the model's own words; without one, experts are to be met evenly.
+        if (row.tier.empty()) next = all[depth + i];
+        next = session.feed_greedy(std::span(&next, 1));
+      }
     }
     const auto stop = std::chrono::steady_clock::now();
     if (r > 0) row.ms.push_back(std::chrono::duration<double, std::milli>(stop - start).count());
@@ -140,18 +177,8 @@ void measure(Session& session, const std::vector<TokenId>& ids, Row& row, int re
 
 int run(int argc, char** argv) {
   Options o = parse(argc, argv);
-  std::vector<Row> rows;
   int longest = 0;
-  for (const int depth : parse_ids(o.depths, "--depth", "a number of tokens")) {
-    if (depth < 0) throw UserError("--depth: must be 0 or more");
-    for (const int tokens : parse_ids(o.prompt_tokens, "--prompt-tokens", "a number of tokens")) {
-      if (tokens < 0) throw UserError("--prompt-tokens: must be 0 or more");
-      if (tokens > 0) rows.push_back({"prefill", tokens, depth, {}});
-    }
-    if (o.gen_tokens > 0) rows.push_back({"decode", o.gen_tokens, depth, {}});
-  }
-  if (rows.empty())
-    throw UserError("nothing to measure: --prompt-tokens and --gen-tokens are both 0");
+  std::vector<Row> rows = o.tiers.empty() ? spread_rows(o) : tier_rows(o.tiers, o.model.model);
   for (const auto& row : rows) longest = std::max(longest, row.depth + row.tokens);
   if (o.model.ctx == 0) o.model.ctx = longest;
   if (o.model.ctx < longest) {
@@ -209,6 +236,7 @@ int run(int argc, char** argv) {
                     {"slowest_tokens_per_s", slow},
                     {"fastest_tokens_per_s", fast},
                     {"peer", beside}});
+    if (!row.tier.empty()) list.back()["tier"] = row.tier;
   }
   log_armed(*model);
   auto record = record_frame("assay-bench-model", model->device());

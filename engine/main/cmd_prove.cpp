@@ -20,8 +20,10 @@
 #include "bench/campaign.h"
 #include "bench/ledger.h"
 #include "bench/process.h"
+#include "bench/tiers.h"
 #include "engine/main/ab_gates.h"
 #include "engine/main/command.h"
+#include "engine/main/engine_rounds.h"
 #include "kernels/base/build_id.h"
 #include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
@@ -55,6 +57,16 @@ struct Options {
   bool scratch = false;
   std::string regime;
   int block_us = 2000;
+  std::string model;  // of the stack rounds; empty: the shipped one
+  std::vector<std::string> stack_tiers{"tiny", "read_128"};
+  int stack_rounds = 12;  // at least; 0: no stack
+};
+
+// The stack of one numerics lane and what its rounds said.
+struct StackOutcome {
+  std::string lane;
+  json drop_one;  // record; null: not run
+  json whole;     // fresh rounds of what was kept; null when nothing was dropped
 };
 
 // One variant in one numerics lane, and what became of it.
@@ -115,8 +127,13 @@ class Campaign {
       adopt(family);
       begin = end;
     }
+    if (o_.stack_rounds == 0) return true;
+    for (const char* lane : {"fast", "exact"}) {
+      if (!stack(lane)) return false;
+    }
     return true;
   }
+  const std::vector<StackOutcome>& stacks() const { return stacks_; }
 
   const std::vector<Member>& members() const { return members_; }
   const std::vector<std::string>& untimed() const { return untimed_; }
@@ -329,6 +346,103 @@ class Campaign {
     write_file_atomic(set_path_, proven_text(set_) + "\n");
   }
 
+  // --- all members together ---
+  // Winners of one lane whose sources are this build's: what `--profile proven` would arm.
+  std::map<std::string, std::string> lane_members(const std::string& lane) const {
+    std::map<std::string, std::string> members;
+    for (const auto& [op, lanes] : set_.ops) {
+      for (const std::string& key : {lane, std::string("any")}) {
+        const auto it = lanes.find(key);
+        if (it != lanes.end() && it->second.source_digest == source_digest(op, it->second.variant))
+          members[op] = it->second.variant;
+      }
+    }
+    return members;
+  }
+
+  StackPlan stack_plan(const std::string& lane,
+                       const std::map<std::string, std::string>& members,
+                       const std::string& question) const {
+    StackPlan plan;
+    plan.members = members;
+    plan.question = question;
+    plan.numerics = lane;
+    plan.threads = o_.threads;
+    plan.model = model_json(model_);
+    for (const std::string& id : o_.stack_tiers) {
+      const EngineTier& tier = engine_tier(id);
+      plan.tiers.push_back(
+          {id, tier.endpoint, 1.0 / static_cast<double>(o_.stack_tiers.size()), true});
+    }
+    plan.repeat = 1;
+    plan.rounds = rounds_for(static_cast<int>(stack_arms(plan).size()), o_.stack_rounds);
+    return plan;
+  }
+
+  // The stored rounds of this plan, or new ones. False when the budget has no room for them.
+  bool rounds(const StackPlan& plan, json& record) {
+    if (const json* stored = standing_stack(stored_, plan, now_)) {
+      ++reused_;
+      record = *stored;
+      return true;
+    }
+    double left = 0.0;
+    if (o_.budget_s > 0.0) {
+      left = o_.budget_s - elapsed_s();
+      if (left <= 0.0) return false;
+    }
+    ASSAY_LOG(info,
+              "stack, {}: {} rounds of {} arms",
+              plan.numerics,
+              plan.rounds,
+              stack_arms(plan).size());
+    const auto found = run_engine_rounds(plan, {model_, o_.out, o_.scratch, left});
+    if (!found) return false;
+    record = *found;
+    return true;
+  }
+
+  // All winners of the lane in a whole engine; one whose absence does not hurt leaves the set, and what is left is measured
+  // again on fresh rounds.
+  bool stack(const std::string& lane) {
+    auto members = lane_members(lane);
+    if (model_.empty()) model_ = o_.model.empty() ? shipped_model() : o_.model;
+    if (members.empty() || model_.empty()) return true;
+    StackOutcome& outcome = stacks_.emplace_back();
+    outcome.lane = lane;
+    if (!rounds(stack_plan(lane, members, "drop_one"), outcome.drop_one)) return false;
+    const json& dropped = outcome.drop_one.at("verdict").at("dropped");
+    const json* last = &outcome.drop_one;
+    if (!dropped.empty()) {
+      for (const json& op : dropped) members.erase(op.get<std::string>());
+      if (!members.empty()) {
+        if (!rounds(stack_plan(lane, members, "whole"), outcome.whole)) return false;
+        last = &outcome.whole;
+      }
+    }
+    for (const json& op : dropped) drop(op, lane);
+    set_.stacks.erase(lane);
+    if (!members.empty() && last->at("verdict").at("word") == "STACK-MEMBER") {
+      set_.stacks[lane] = {last->at("record_sha256"), members, last->at("analysis").at("speedup")};
+    }
+    set_.recorded_utc = utc_now();
+    write_file_atomic(set_path_, proven_text(set_) + "\n");
+    return true;
+  }
+
+  void drop(const std::string& op, const std::string& lane) {
+    const auto it = set_.ops.find(op);
+    if (it == set_.ops.end()) return;
+    it->second.erase(lane);
+    it->second.erase("any");
+    if (it->second.empty()) set_.ops.erase(it);
+    for (Member& m : members_) {
+      if (m.op->name != op || (m.lane != lane && m.lane != "any") || !m.armed) continue;
+      m.armed = false;
+      m.note = "dropped: its absence does not hurt the whole engine";
+    }
+  }
+
   // --- steps ---
   json parity_of(const Member& m) {
     for (const Member& other : members_) {
@@ -442,6 +556,8 @@ class Campaign {
   ProvenSet set_;
   std::map<std::string, std::pair<double, double>> seconds_;  // op, "" for all -> seconds, work
   int reused_ = 0;
+  std::string model_;
+  std::vector<StackOutcome> stacks_;
 };
 
 json record_summary(const json& record) {
@@ -467,6 +583,18 @@ json document(const Campaign& campaign, bool complete) {
                        {"in_set", m.armed},
                        {"note", m.note}});
   }
+  json stacks = json::array();
+  for (const StackOutcome& s : campaign.stacks()) {
+    const auto brief = [](const json& r) {
+      return r.is_null() ? json()
+                         : json{{"record", r.at("record_sha256")},
+                                {"verdict", r.at("verdict")},
+                                {"speedup", r.at("analysis").at("speedup")},
+                                {"interval", r.at("analysis").at("interval")}};
+    };
+    stacks.push_back(
+        {{"lane", s.lane}, {"drop_one", brief(s.drop_one)}, {"whole", brief(s.whole)}});
+  }
   return {{"schema", "assay-prove"},
           {"schema_version", 1},
           {"build", build_json()},
@@ -475,6 +603,7 @@ json document(const Campaign& campaign, bool complete) {
           {"elapsed_s", campaign.elapsed_s()},
           {"reused_records", campaign.reused()},
           {"members", members},
+          {"stacks", stacks},
           {"untimed", campaign.untimed()},
           {"proven_set", campaign.set_path()}};
 }
@@ -511,6 +640,11 @@ void print_answer(const Campaign& campaign, bool complete, bool scratch) {
                              speed_of(m.confirmation),
                              m.armed ? "yes" : (m.note.empty() ? "not yet" : "no: " + m.note));
   }
+  for (const StackOutcome& s : campaign.stacks()) {
+    for (const json* r : {&s.drop_one, &s.whole}) {
+      if (!r->is_null()) std::cout << "stack, " << s.lane << ": " << stack_sentence(*r) << '\n';
+    }
+  }
   for (const std::string& text : campaign.untimed()) std::cout << "not timed: " << text << '\n';
   std::cout << "set " << campaign.set_path();
   if (campaign.reused() > 0)
@@ -544,6 +678,13 @@ int run(int argc, char** argv) {
   app.add_option("--regime", o.regime, "hot, or cold-rotate (cuda); default: as the op meets it");
   app.add_option("--bar", o.bar, "smallest speed-up of interest").show_default();
   app.add_option("--threads", o.threads, "host threads of each arm").show_default();
+  app.add_option("--stack-rounds",
+                 o.stack_rounds,
+                 "least rounds of the whole engine with all winners and without each; 0: none")
+      .show_default();
+  app.add_option("--stack-tiers", o.stack_tiers, "workloads of those rounds (bench/tiers.h)")
+      .delimiter(',');
+  app.add_option("--model", o.model, "model of those rounds; default: the shipped one");
   app.add_option("--out", o.out, "results folder").show_default();
   app.add_flag("--scratch", o.scratch, "allow a dirty tree; watermarked, never armed by `proven`");
   app.add_option("--json", o.json_path, "write the outcome as JSON to PATH, or to stdout for -");
@@ -555,7 +696,13 @@ int run(int argc, char** argv) {
   if (o.pairs != 0 && (o.pairs < 8 || o.pairs > 60 || o.pairs % 2 != 0))
     throw UserError("--pairs " + std::to_string(o.pairs) + ": an even number from 8 to 60");
   if (!(o.budget_s >= 0.0)) throw UserError("--budget-s: seconds, at least 0");
+  if (o.stack_rounds != 0 && (o.stack_rounds < 8 || o.stack_rounds > 60))
+    throw UserError("--stack-rounds " + std::to_string(o.stack_rounds) + ": 0, or 8 to 60");
+  for (const std::string& id : o.stack_tiers) engine_tier(id);  // now, and not after the campaign
+  if (!o.model.empty() && !fs::is_regular_file(o.model))
+    throw InputError("--model " + o.model + ": no such file");
   require_clean(o.scratch, o.backend);
+  if (o.backend == "cuda") o.stack_rounds = 0;  // those rounds run the host's engine
 
   Campaign campaign(o);
   const bool complete = campaign.run();

@@ -23,20 +23,23 @@ nlohmann::json number(double value) {
 }
 
 // What `--profile` arms. A proven set is armed by its own rules, whether it is the newest recorded or a file named here.
-Profile read_profile(const std::string& name, const DeviceInfo& device, const std::string& lane) {
-  if (name == "stock") return {};
+Arming read_profile(const std::string& name, const DeviceInfo& device, const std::string& lane) {
   Arming arming;
+  if (name == "stock") return arming;
   if (name == "proven") {
     arming = arm_newest(device, lane);
   } else {
     const std::string text = read_file(name, std::size_t{1} << 20);
     const auto document = nlohmann::json::parse(text, nullptr, false);
-    if (!document.is_object() || document.value("schema", nlohmann::json()) != "assay-proven")
-      return parse_profile(name, text);
+    if (!document.is_object() || document.value("schema", nlohmann::json()) != "assay-proven") {
+      arming.profile = parse_profile(name, text);
+      return arming;
+    }
     arming = arm(parse_proven(text, name), device, lane);
+    arming.file = name;
   }
   for (const std::string& note : arming.notes) ASSAY_LOG(info, "--profile: {}", note);
-  return arming.profile;
+  return arming;
 }
 
 }  // namespace
@@ -59,7 +62,7 @@ void add_model_options(CommandLine& app, ModelOptions& o) {
       .type_name("GIB");
 }
 
-ModelSettings resolve(const ModelOptions& o) {
+ModelSettings resolve(const ModelOptions& o, Arming* armed) {
   ModelSettings s;
   if (o.backend != "host" && o.backend != "cuda") {
     throw UserError("--backend '" + o.backend + "': valid are host, cuda");
@@ -93,10 +96,10 @@ ModelSettings resolve(const ModelOptions& o) {
   s.context = o.ctx;
   const Env env = Env::read();
   s.strict = env.strict();
-  s.selection = select(
-      env,
-      read_profile(
-          o.profile, s.backend == Backend::kCuda ? gpu::device() : host_device(), o.numerics));
+  Arming arming = read_profile(
+      o.profile, s.backend == Backend::kCuda ? gpu::device() : host_device(), o.numerics);
+  s.selection = select(env, arming.profile);
+  if (armed != nullptr) *armed = std::move(arming);
   return s;
 }
 

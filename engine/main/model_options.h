@@ -11,6 +11,7 @@
 
 namespace assay {
 
+struct Arming;  // kernels/base/proven.h
 class CommandLine;
 
 struct ModelOptions {
@@ -30,7 +31,8 @@ void add_model_options(CommandLine& app, ModelOptions& options);
 // Reads the switches from the environment and the profile, and checks every value. UserError (exit 2) listing what is
 // valid, InputError (3) for a profile that is no profile, HardwareError (77) for a backend that this build or machine
 // lacks.
-ModelSettings resolve(const ModelOptions& options);
+// `armed`: gets what the profile armed by its proofs.
+ModelSettings resolve(const ModelOptions& options, Arming* armed = nullptr);
 
 // resolve() and load. Logs which variants are armed and what an armed composite hides.
 std::unique_ptr<Model> open_model(const ModelOptions& options);

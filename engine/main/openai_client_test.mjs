@@ -1,25 +1,26 @@
 // A stock OpenAI client against assayd on the shipped model: streams a chat, calls a tool, reads logprobs.
-//   npm install openai; node openai_client_test.mjs ASSAYD MODEL
-// Exit 77 where the package `openai` is not installed (NODE_PATH may name its folder).
+//   scripts/setup --full; node openai_client_test.mjs ASSAYD MODEL build/npm
+// Exit 77 where the folder has no package `openai`.
 import {spawn} from "node:child_process";
 import {strict as assert} from "node:assert";
 import {createRequire} from "node:module";
+import {resolve} from "node:path";
 
+const [program, model, folder] = process.argv.slice(2);
 let OpenAI;
 try {
-  OpenAI = createRequire(process.cwd() + "/")("openai").OpenAI;
+  OpenAI = createRequire(resolve(folder) + "/")("openai").OpenAI;
 } catch {
-  console.error("skipped: the npm package `openai` is not installed");
+  console.error("skipped: the npm package `openai` is not installed (scripts/setup --full)");
   process.exit(77);
 }
-const [program, model] = process.argv.slice(2);
 const daemon = spawn(program, ["--model", model, "--port", "0", "--numerics", "exact"], {stdio: ["ignore", "inherit", "pipe"]});
-const base = await new Promise((resolve, reject) => {
+const base = await new Promise((found, reject) => {
   let log = "";
   daemon.stderr.on("data", data => {
     log += data;
-    const found = /listening on (http:\S+)/.exec(log);
-    if (found) resolve(found[1]);
+    const line = /listening on (http:\S+)/.exec(log);
+    if (line) found(line[1]);
   });
   daemon.on("exit", code => reject(Error(`assayd ended with ${code}: ${log}`)));
 });

@@ -31,7 +31,7 @@ const std::string kGenerate =
 // A short campaign: one variant of one op confirmed, two blocks a start, a bar that noise cannot hide.
 const std::string kProve =
     "prove --scratch --ops attention_decode --confirm 1 --pairs 8 --blocks 2 --screen-blocks 2 "
-    "--bar 3 --json - --out ";
+    "--bar 3 --stack-rounds 0 --json - --out ";
 
 struct Outcome {
   int code = -1;

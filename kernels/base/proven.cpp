@@ -59,15 +59,19 @@ std::string proven_text(const ProvenSet& set) {
                        {"speedup", e.speedup}};
     }
   }
-  return canonical_json({{"schema", "assay-proven"},
-                         {"schema_version", "1.0.0"},
-                         {"recorded_utc", set.recorded_utc},
-                         {"card", set.card},
-                         {"backend", set.backend},
-                         {"cuda", set.cuda},
-                         {"commit", set.commit},
-                         {"scratch", set.scratch},
-                         {"ops", ops}});
+  json document({{"schema", "assay-proven"},
+                 {"schema_version", "1.0.0"},
+                 {"recorded_utc", set.recorded_utc},
+                 {"card", set.card},
+                 {"backend", set.backend},
+                 {"cuda", set.cuda},
+                 {"commit", set.commit},
+                 {"scratch", set.scratch},
+                 {"ops", ops}});
+  for (const auto& [lane, s] : set.stacks)
+    document["stacks"][lane] = {
+        {"record", s.record}, {"members", s.members}, {"speedup", s.speedup}};
+  return canonical_json(document);
 }
 
 ProvenSet parse_proven(std::string_view text, const std::string& name) {
@@ -98,6 +102,11 @@ ProvenSet parse_proven(std::string_view text, const std::string& name) {
                            e.at("files").get<std::map<std::string, std::string>>(),
                            e.at("speedup")};
     }
+  }
+  const json stacks = document.value("stacks", json::object());
+  for (const auto& [lane, s] : stacks.items()) {
+    set.stacks[lane] = {
+        s.at("record"), s.at("members").get<std::map<std::string, std::string>>(), s.at("speedup")};
   }
   return set;
 }
@@ -199,6 +208,7 @@ Arming arm(const ProvenSet& set, const DeviceInfo& device, std::string_view lane
     char speed[32];
     std::snprintf(speed, sizeof speed, "x%.3f", e.speedup);
     out.profile[op] = e.variant;
+    out.proofs[op] = e;
     out.notes.push_back(what + " armed: " + speed + " against stock in record " +
                         e.ab_record.substr(0, 16) + ", parity " + e.parity_record.substr(0, 16));
   }
@@ -221,6 +231,7 @@ Arming arm_newest(const DeviceInfo& device, std::string_view lane) {
   }
   Arming armed = arm(parse_proven(read_file(path), path), device, lane);
   armed.notes.insert(armed.notes.begin(), out.notes.begin(), out.notes.end());
+  armed.file = fs::relative(path, fs::path(results).parent_path()).string();
   return armed;
 }
 

@@ -20,6 +20,13 @@ struct ProvenEntry {
   double speedup = 1.0;  // the confirmation's estimate, stock's time over the variant's
 };
 
+// Rounds of a whole engine with all members of a lane together.
+struct ProvenStack {
+  std::string record;  // full hash; what its drop-one rounds dropped is absent from the set
+  std::map<std::string, std::string> members;  // op -> variant
+  double speedup = 1.0;                        // against stock, never a product of singles
+};
+
 struct ProvenSet {
   std::string recorded_utc;
   std::string card;     // DeviceInfo::name
@@ -29,6 +36,7 @@ struct ProvenSet {
   bool scratch = false;
   // op -> lane ("exact", "fast", or "any" for an op without lanes) -> winner. An op that stock won is absent.
   std::map<std::string, std::map<std::string, ProvenEntry>> ops;
+  std::map<std::string, ProvenStack> stacks;  // by numerics lane; none when no rounds were run
 };
 
 // The document's text (results/schema/proven.schema.json), canonical.
@@ -52,6 +60,8 @@ std::string newest_proven(const std::string& results,
 // What of a set may be armed here and now.
 struct Arming {
   std::map<std::string, std::string> profile;  // op -> variant
+  std::map<std::string, ProvenEntry> proofs;   // op -> why
+  std::string file = {};                       // the set, "results/CARD/..", when it was looked for
   std::vector<std::string> notes;              // one line each: armed and why, or not armed and why
 };
 // `lane`: "exact" or "fast". An entry is armed when this build has the variant with the same source digest, and card,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Load on the daemon with the scripted backend, measured. One sealed record on stdout (results/schema/daemon_load.schema.json:
-raw values, goals, verdict; `assay verify` recomputes the verdict); exit 1 when a goal is missed.
+"""Load on the daemon with the scripted backend, measured. One sealed record on stdout, or at the end of --record FILE
+(results/schema/daemon_load.schema.json: raw values, goals, verdict; `assay verify` recomputes the verdict); exit 1 when a goal is missed.
 
   daemon_load.py --program build/host/bin/fake_assayd clients --clients 256 --seconds 30    # readers of one 40 event/s stream
   daemon_load.py --program ... halfopen --clients 500 --seconds 60     # half-sent requests; health stays quick
@@ -16,6 +16,7 @@ import collections
 import concurrent.futures
 import hashlib
 import json
+import math
 import os
 import random
 import re
@@ -47,7 +48,8 @@ def bins(values):
 
 
 def micros(seconds):
-    return bins(1e6 * s for s in seconds)
+    """To the next tenth of a millisecond upwards: tens of thousands of gaps in a record of some kilobytes."""
+    return bins(100 * math.ceil(1e4 * s) for s in seconds)
 
 
 def series(points):
@@ -231,7 +233,7 @@ def prefill(d, o):
 def firstframe(d, o):
     """From the request to the first delta, with an engine that needs no time."""
     times = []
-    for _ in range(o.requests or 300):
+    for _ in range(o.requests):
         s = d.connect()
         data = request_bytes("POST", "/v1/chat", script(tokens=["x"]))
         started = time.monotonic()
@@ -259,7 +261,7 @@ def next_is_wrong(d):
 
 def soak(d, o):
     """10 % aborted, 5 % malformed, 5 % leave, the rest whole; what the process holds must not grow."""
-    total = o.requests or 100_000
+    total = o.requests
     lock = threading.Lock()
     done = [0]
     wrong = []
@@ -340,7 +342,7 @@ def storm_of(d, times):
 
 
 def storm(d, o):
-    total = o.requests or 10_000
+    total = o.requests
     files = d.metrics()["assay_process_open_files"]
     storm_of(d, total)
     wrong = next_is_wrong(d)
@@ -377,7 +379,7 @@ def interleavings(d, times):
 
 
 def isolation(d, o):
-    total = o.requests or 1000
+    total = o.requests
     changed = interleavings(d, total)
     raw = {"interleavings": count(total), "changed": count(changed),
            "turns_cancelled": count(d.metrics()['assay_turns_total{outcome="aborted"}'])}
@@ -386,6 +388,10 @@ def isolation(d, o):
 
 MODES = {"clients": clients, "halfopen": halfopen, "slow": slow, "prefill": prefill, "firstframe": firstframe, "soak": soak,
          "storm": storm, "isolation": isolation}
+# Which settings a mode reads.
+SETTINGS = {"clients": {"clients": 256, "seconds": 10}, "halfopen": {"clients": 500, "seconds": 60}, "slow": {"clients": 500, "seconds": 60},
+            "prefill": {"seconds": 60}, "firstframe": {"requests": 300}, "soak": {"requests": 100_000}, "storm": {"requests": 10_000},
+            "isolation": {"requests": 1000}}
 
 
 def record_of(mode, settings, raw, goals, build, load):
@@ -406,11 +412,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", required=True)
     parser.add_argument("mode", choices=MODES)
-    parser.add_argument("--clients", type=int, default=256)
-    parser.add_argument("--seconds", type=int, default=10)
-    parser.add_argument("--requests", type=int)
-    parser.add_argument("--record", help="append the record to this file too")
+    for name in ("clients", "seconds", "requests"):
+        parser.add_argument("--" + name, type=int)
+    parser.add_argument("--record", help="append the record to this file instead of stdout")
     o = parser.parse_args()
+    settings = {name: value if (value := getattr(o, name)) is not None else usual for name, usual in SETTINGS[o.mode].items()}
+    vars(o).update(settings)
     build = subprocess.run([o.program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
     load = int(100 * os.getloadavg()[0])
     d = Daemon(o.program, "--queue", "64")
@@ -423,13 +430,13 @@ def main():
         code = d.process.wait(20)
     raw["exit_code"] = count(abs(code))
     goals.append(most("exit_code", "count", 0))
-    settings = {key: value for key in ("clients", "seconds", "requests") if (value := getattr(o, key)) is not None}
     record = record_of(o.mode, settings, raw, goals, build, load)
     line = json.dumps(record, sort_keys=True, separators=(",", ":"))
     if o.record:
         with open(o.record, "a", encoding="ascii") as out:
             out.write(line + "\n")
-    print(line, flush=True)
+    else:
+        print(line, flush=True)
     for goal in record["goals"]:
         bound = f"at most {goal['at_most']}" if "at_most" in goal else f"at least {goal['at_least']}"
         print(f"{o.mode}: {goal['of']} {goal['take']} {goal['value']}, {bound}: {'met' if goal['met'] else 'MISSED'}", file=sys.stderr)

@@ -26,7 +26,8 @@ int run(int argc, char** argv) {
                                      {"--write-stall-ms", 30'000},
                                      {"--grace-ms", 5'000},
                                      {"--stall-ms", 60'000}};
-  std::map<std::string, std::string> texts{{"--host", "127.0.0.1"}, {"--api-key", ""}};
+  std::map<std::string, std::string> texts{
+      {"--host", "127.0.0.1"}, {"--api-key", ""}, {"--tls-cert", ""}, {"--tls-key", ""}};
   if (argc == 2 && std::string(argv[1]) == "--version") {
     std::printf("assay %s\n", build_line().c_str());
     return 0;
@@ -49,6 +50,8 @@ int run(int argc, char** argv) {
   const HttpSettings http{.host = texts.at("--host"),
                           .port = numbers.at("--port"),
                           .max_connections = numbers.at("--max-connections"),
+                          .tls_cert = texts.at("--tls-cert"),
+                          .tls_key = texts.at("--tls-key"),
                           .head_deadline = ms("--head-deadline-ms"),
                           .body_deadline = ms("--body-deadline-ms"),
                           .write_stall = ms("--write-stall-ms"),

@@ -115,7 +115,9 @@ FakeBackend::FakeBackend(int context)
 std::vector<Capability> FakeBackend::capabilities() const {
   return {{"kairos", true, "", ""}, {"grammar", false, "the scripted backend has no grammar", ""}};
 }
-std::vector<ArmedOp> FakeBackend::armed() const { return {{"gemv_quant", "avx2", "script", ""}}; }
+std::vector<ArmedOp> FakeBackend::armed() const {
+  return {{"gemv_quant", "avx2", "script", "record 0123456789abcdef, in results/fake"}};
+}
 std::vector<BackendMetric> FakeBackend::metrics() const {
   const double turns = static_cast<double>(turns_.load());
   // One name that the daemon counts too, one family in two places, and a value that is none.

@@ -14,11 +14,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-extern "C" {
-void* __libc_malloc(std::size_t bytes);
-void* __libc_calloc(std::size_t n, std::size_t bytes);
-void* __libc_realloc(void* p, std::size_t bytes);
-void* __libc_memalign(std::size_t alignment, std::size_t bytes);
+extern "C" {  // glibc's own, behind the names that are replaced here
+void* libc_malloc(std::size_t bytes) __asm__("__libc_malloc");
+void* libc_calloc(std::size_t n, std::size_t bytes) __asm__("__libc_calloc");
+void* libc_realloc(void* p, std::size_t bytes) __asm__("__libc_realloc");
+void* libc_memalign(std::size_t alignment, std::size_t bytes) __asm__("__libc_memalign");
 }
 
 namespace {
@@ -104,20 +104,20 @@ int open_as(const char* path, int flags, mode_t mode) {
 extern "C" {
 
 void* malloc(std::size_t bytes) noexcept {
-  return allocation_fails(bytes) ? nullptr : __libc_malloc(bytes);
+  return allocation_fails(bytes) ? nullptr : libc_malloc(bytes);
 }
 void* calloc(std::size_t n, std::size_t bytes) noexcept {
-  return allocation_fails(n * bytes) ? nullptr : __libc_calloc(n, bytes);
+  return allocation_fails(n * bytes) ? nullptr : libc_calloc(n, bytes);
 }
 void* realloc(void* p, std::size_t bytes) noexcept {
-  return allocation_fails(bytes) ? nullptr : __libc_realloc(p, bytes);
+  return allocation_fails(bytes) ? nullptr : libc_realloc(p, bytes);
 }
 void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
-  return allocation_fails(bytes) ? nullptr : __libc_memalign(alignment, bytes);
+  return allocation_fails(bytes) ? nullptr : libc_memalign(alignment, bytes);
 }
 int posix_memalign(void** out, std::size_t alignment, std::size_t bytes) noexcept {
   if (allocation_fails(bytes)) return ENOMEM;
-  *out = __libc_memalign(alignment, bytes);
+  *out = libc_memalign(alignment, bytes);
   return *out == nullptr ? ENOMEM : 0;
 }
 
