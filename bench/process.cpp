@@ -242,7 +242,7 @@ class ProcessArm final : public Arm {
 
   std::string card() override {
     send("card");
-    const std::string line = read_line();
+    std::string line = read_line();
     if (!json::accept(line)) fail("GARBAGE", "answered card with: " + line);
     return line;
   }

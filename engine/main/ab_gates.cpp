@@ -159,6 +159,8 @@ void check_plan_against(const Plan& plan, const OpInfo& op) {
     throw UserError("lane " + plan.lane +
                     ": a plan of cases is for the micro lane; the whole engine is --lane " +
                     plan.lane + " --op .. --b ..");
+  if (plan.regime != "hot" && plan.backend == "host")
+    throw UserError("regime " + plan.regime + ": the host times hot calls only");
 }
 
 json parse_json_file(const std::string& path) {
