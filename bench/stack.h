@@ -14,7 +14,7 @@ namespace assay {
 struct StackPlan {
   std::map<std::string, std::string> members;  // op -> variant that S runs
   std::string question =
-      "whole";                  // "whole": S against stock; "drop_one": also S without each member
+      "whole";  // "whole": S against stock; "drop_one": also S without each member
   std::string backend = "host";
   std::string lane = "engine";  // "window" can say no more than STACK-MEMBER
   std::string numerics = "fast";

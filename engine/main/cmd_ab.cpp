@@ -115,11 +115,11 @@ int run_engine(const PlanFlags& flags, const EngineRounds& options, const std::s
   plan.rounds = flags.pairs;
   if (flags.pairs < 8 || rounds_for(2, flags.pairs) != flags.pairs || flags.pairs > 60)
     throw UserError("--pairs " + std::to_string(flags.pairs) + ": an even number from 8 to 60");
-  const ParityGate gate = run_parity_gate(
-      op,
-      flags.b,
-      flags.backend,
-      results_folder(options.out, device_of(flags.backend).name, options.scratch));
+  const ParityGate gate =
+      run_parity_gate(op,
+                      flags.b,
+                      flags.backend,
+                      results_folder(options.out, device_of(flags.backend).name, options.scratch));
   if (!gate.passed())
     throw CheckError("parity of " + op.name + "/" + flags.b + " failed: REJECT, nothing is timed");
   const json record = *run_engine_rounds(plan, options);

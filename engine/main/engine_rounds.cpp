@@ -233,7 +233,8 @@ std::optional<json> run_engine_rounds(const StackPlan& plan, const EngineRounds&
   }
   record["recorded_utc"] = utc_now();
   record.update(analyse_stack(record));
-  append_record(results_folder(o.out, device_of(plan.backend).name, o.scratch) + "/stack.jsonl", record);
+  append_record(results_folder(o.out, device_of(plan.backend).name, o.scratch) + "/stack.jsonl",
+                record);
   return record;
 }
 

@@ -80,7 +80,7 @@ class Prove : public testing::Test {
 
 // A set of this machine and these sources; its records are named but nobody looks for them when arming.
 ProvenSet set_of(const std::string& op, const std::string& lane, const std::string& variant) {
-  ProvenSet set{"2026-01-02T03:04:05Z", host_device().name, "host", "none", "0123", false, {}};
+  ProvenSet set{"2026-01-02T03:04:05Z", host_device().name, "host", "none", "0123", false, {}, {}};
   const json source = source_json(op, variant);
   set.ops[op][lane] = {variant,
                        std::string(64, 'a'),
