@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <limits>
 #include <new>
@@ -53,6 +54,14 @@ std::string field_of(const std::string& message) {
   const std::size_t colon = message.find(": ");
   const std::string field = message.substr(0, colon);
   return colon == std::string::npos || field.find(' ') != std::string::npos ? std::string() : field;
+}
+
+// Whether the tool that a note "tools[2].function.parameters..: .." is about asked to be held to its whole schema.
+bool is_strict(const json& tools, const std::string& note) {
+  std::size_t index = 0;
+  if (std::sscanf(note.c_str(), "tools[%zu]", &index) != 1 || index >= tools.size()) return false;
+  const json& f = tools[index].at("function");
+  return f.contains("strict") && f.at("strict") == true;
 }
 
 bool has_tools(const TurnRequest& r) {
@@ -326,9 +335,8 @@ void ModelBackend::check_frames(const TurnRequest& r) const {
     if (!std::all_of(f.rows.begin(), f.rows.end(), [](float v) { return std::isfinite(v); })) {
       refuse(TurnCode::kBadRequest, param + ".rows: a number is not finite", param + ".rows");
     }
-    if (!f.same_block) continue;
     const std::size_t rows = f.rows.size() / z(info_.width);
-    if (rows > z(model_.chunk())) {
+    if (f.same_block && rows > z(model_.chunk())) {
       refuse(TurnCode::kCannotWithModel,
              param + ".rows: " + std::to_string(rows) +
                  " rows, a block whose rows see one another has at most " +
@@ -345,7 +353,8 @@ void ModelBackend::check_frames(const TurnRequest& r) const {
   }
 }
 
-std::shared_ptr<const Grammar> ModelBackend::grammar_of(const TurnRequest& r) const {
+std::shared_ptr<const Grammar> ModelBackend::grammar_of(const TurnRequest& r,
+                                                        std::vector<Loss>& lost) const {
   const bool tools = has_tools(r) && r.tool_choice != ToolChoice::kNone;
   if (r.grammar_kind != GrammarKind::kNone) {
     if (tools) {
@@ -386,7 +395,15 @@ std::shared_ptr<const Grammar> ModelBackend::grammar_of(const TurnRequest& r) co
   if (!r.tool_grammar && use == ToolUse::kAuto) return nullptr;
   try {
     SchemaGrammar made = tool_grammar(r.chat->tools, {.use = use, .only = r.tool_name});
-    for (const std::string& note : made.notes) ASSAY_LOG(info, "{}: {}", r.id, note);
+    for (const std::string& note : made.notes) {
+      const std::size_t colon = note.find(": ");
+      lost.push_back({note.substr(0, colon), note.substr(colon + 2)});
+      if (is_strict(r.chat->tools, note))
+        refuse(TurnCode::kBadTools,
+               note + ", and the tool is strict",
+               lost.back().name,
+               {lost.back()});
+    }
     return std::make_shared<const Grammar>(std::move(made.grammar));
   } catch (const InputError& e) {
     refuse(TurnCode::kBadTools, e.what(), field_of(e.what()));
@@ -446,7 +463,7 @@ std::unique_ptr<PreparedTurn> ModelBackend::prepare(TurnRequest request, TurnErr
                param);
       }
     }
-    if (auto grammar = grammar_of(r)) {
+    if (auto grammar = grammar_of(r, turn->lost)) {
       try {
         turn->grammar.emplace(std::move(grammar), vocabulary_);
       } catch (const InputError& e) {
@@ -892,7 +909,7 @@ void ModelBackend::remember(const TurnDone& done) {
   totals_["decode_tokens"] += done.phases.decode_tokens;
   totals_["decode_ms"] += done.phases.decode_ms;
   if (done.phases.decode_ms > 0.0) {
-    totals_["last_rate"] = 1000.0 * done.phases.decode_tokens / done.phases.decode_ms;
+    totals_["last_rate"] = decode_rate(done.phases);
   }
   count_ = store_.count();
   warm_ = store_.warm_prefixes();
@@ -945,7 +962,7 @@ std::optional<TurnError> ModelBackend::embed(const EmbedRequest& request,
         }
       }});
       for (std::size_t at = 0; at < ids.size();) {
-        if (cancelled) refuse(TurnCode::kEngine, "cancelled");
+        if (cancelled) refuse(TurnCode::kNotReady, "cancelled: the server is stopping");
         const std::size_t n = std::min(ids.size() - at, z(kFirstSlice));
         session_.feed(
             std::span(ids).subspan(at, n),

@@ -51,7 +51,8 @@ class ModelBackend : public TurnBackend {
   const char* why_no_block() const;
   void check_prompt(Turn& turn) const;
   void check_frames(const TurnRequest& request) const;
-  std::shared_ptr<const Grammar> grammar_of(const TurnRequest& request) const;
+  std::shared_ptr<const Grammar> grammar_of(const TurnRequest& request,
+                                            std::vector<Loss>& lost) const;
   void remember(const TurnDone& done);
 
   Model& model_;

@@ -8,6 +8,8 @@
 namespace assay {
 namespace {
 
+constexpr std::size_t kNamesRemembered = 4096;
+
 // Names of sessions and prefixes may be the same: their files differ.
 std::string session_file(const std::string& name) { return "session." + name; }
 std::string prefix_file(const std::string& name) { return "prefix." + name; }
@@ -142,6 +144,7 @@ PrefixStore::Opened PrefixStore::open(Session& session,
                                  model_.kv_type(),
                                  std::min(model_.context(), static_cast<int>(prompt.size())),
                                  settings_.slack));
+    if (evicted_.erase(session_name) > 0) cold = {"evicted"};
     entry = &make(session_name);
     if (!session_name.empty()) from_disk(*entry, cold);
   } else {
@@ -263,6 +266,10 @@ void PrefixStore::make_room(std::size_t wanted) {
   const std::size_t kept = wanted > 0 ? 0 : 1;
   while (count_.resident_bytes + wanted > settings_.budget_bytes && entries_.size() > kept) {
     const Entry& last = entries_.back();
+    if (!last.name.empty()) {
+      if (evicted_.size() >= kNamesRemembered) evicted_.clear();
+      evicted_.insert(last.name);
+    }
     event("evicted",
           (last.name.empty() ? "a sequence" : "session " + last.name) + ", " +
               std::to_string(last.ids.size()) + " tokens");

@@ -39,7 +39,7 @@ class PrefixStore {
   };
   struct Opened {
     int reused = 0;  // tokens of the prompt that are in the cache
-    // When reused is 0: first_turn, no_match, history_changed, ring_overwritten, prefix_mismatch, or snapshot_damaged and
+    // When reused is 0: first_turn, evicted, no_match, history_changed, ring_overwritten, prefix_mismatch, or snapshot_damaged and
     // snapshot_foreign with the reason in brackets.
     std::string cold_reason;
   };
@@ -127,6 +127,8 @@ class PrefixStore {
   std::unique_ptr<SnapshotFolder> folder_;
   std::unique_ptr<SnapshotWriter> writer_;  // with a folder
   std::list<Entry> entries_;                // the last used first
+  std::set<std::string>
+      evicted_;  // sessions that memory had no room for, to say so when they come back
   std::map<std::string, Prefix> prefixes_;
   std::uint64_t turn_ = 0;
   bool open_ = false;

@@ -213,6 +213,12 @@ struct PhaseTimes {
   double post_ms = 0.0;  // parsing calls, snapshots
 };
 
+// Tokens a second of the decode steps: the first token comes with the prefill, so n tokens are n - 1 steps. 0 without any.
+inline double decode_rate(const PhaseTimes& t) {
+  return t.decode_tokens > 1 && t.decode_ms > 0.0 ? 1000.0 * (t.decode_tokens - 1) / t.decode_ms
+                                                  : 0.0;
+}
+
 struct TurnDone {
   int prompt_tokens = 0;
   int reused_tokens = 0;
@@ -248,6 +254,8 @@ class TurnSink {
 struct PreparedTurn {
   TurnRequest request = {};
   int prompt_tokens = 0;
+  std::vector<Loss> lost =
+      {};  // what of the request runs, but not as asked: a tool's keyword that the grammar does not enforce
   virtual ~PreparedTurn() = default;
   PreparedTurn() = default;
   PreparedTurn(const PreparedTurn&) = delete;
@@ -291,13 +299,14 @@ class TurnBackend {
 
   // Everything that can be refused is refused here: an empty prompt (kBadRequest), ids outside the vocabulary, a prompt
   // longer than the context (one that fills it exactly yields one token, then `length`), raw_logits over the
-  // vocabulary, frames, grammar, tools. Null: `error` says why.
+  // vocabulary, frames, grammar, tools. Null: `error` says why. A tool with
+  // `strict` is refused where its schema cannot be enforced in full.
   virtual std::unique_ptr<PreparedTurn> prepare(TurnRequest request, TurnError& error) = 0;
   // Runs the turn to its terminal frame. `cancelled` turns true once; the turn then ends in aborted() within one decode
   // step or one prefill chunk. Exceptions do not leave, except for sticky device errors: those end the process.
   virtual void run(PreparedTurn& turn, TurnSink& sink, const std::atomic<bool>& cancelled) = 0;
 
-  // Nothing: the result is complete. kEngine on cancel.
+  // Nothing: the result is complete. kNotReady on cancel.
   virtual std::optional<TurnError> embed(const EmbedRequest& request,
                                          EmbedResult& result,
                                          const std::atomic<bool>& cancelled) = 0;

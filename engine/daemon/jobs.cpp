@@ -65,6 +65,7 @@ bool TurnJob::prepare() {
           {.id = id,
            .model = decoded.model.empty() ? service_.backend().info().name : decoded.model,
            .ignored = std::move(decoded.ignored),
+           .lost = turn_->lost,
            .armed = service_.backend().armed(),
            .openai = route_ == TurnRoute::kOpenAi,
            .stream = stream_,
@@ -95,8 +96,10 @@ void TurnJob::send(std::string frames) {
   if (!stream_ || frames.empty()) return;
   const auto before = std::chrono::steady_clock::now();
   if (!exchange_->push(std::make_shared<const std::string>(std::move(frames)), patience_)) {
-    if (!cancelled.exchange(true) && !exchange_->gone())
-      ASSAY_LOG(warn, "{}: the reader is too slow, ended", id);
+    if (!cancelled.exchange(true) && !exchange_->gone()) {
+      why_aborted_ = "the reader is too slow";
+      ASSAY_LOG(warn, "{}: {}, ended", id, why_aborted_);
+    }
   }
   const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - before);
@@ -143,7 +146,12 @@ void TurnJob::tool_call(TurnToolCall call) {
 
 void TurnJob::kairos(const TurnKairos& k) {
   if (ended_ || kairos_sent_) return;
-  send(encoder_->kairos(k));
+  // Part of the end, which a reader that is behind gets too.
+  std::string frames = encoder_->kairos(k);
+  if (stream_ && !frames.empty()) {
+    exchange_->push(
+        std::make_shared<const std::string>(std::move(frames)), std::chrono::milliseconds(0), true);
+  }
   kairos_sent_ = true;
 }
 
@@ -232,9 +240,13 @@ void TurnJob::aborted(const TurnDone& so_far) {
           so_far);
     return;
   }
+  if (!stream_ && service_.stopping()) {  // the client asked for an answer and is still there
+    error({.code = TurnCode::kNotReady, .message = "the server is stopping"}, so_far);
+    return;
+  }
   complete(StopReason::kAborted);
   service_.events().publish("abort", {{"id", id}});
-  end("aborted", encoder_->aborted(), so_far);
+  end("aborted", encoder_->aborted(why_aborted_), so_far);
 }
 
 void TurnJob::drop(const TurnError& why) {

@@ -58,7 +58,8 @@ class TurnJob : public Job, public TurnSink {
   bool meta_sent_ = false;
   bool kairos_sent_ = false;
   bool ended_ = false;  // nothing more from the backend
-  bool told_ = false;   // the client has its last frame or document
+  std::string why_aborted_ = "on request";
+  bool told_ = false;  // the client has its last frame or document
   bool too_large_ = false;
   std::chrono::milliseconds patience_{1000};  // for a reader that is behind, over the whole turn
   std::chrono::steady_clock::time_point phase_at_{};

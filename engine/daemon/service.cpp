@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <ctime>
 #include <stdexcept>
@@ -82,9 +83,10 @@ bool is_address(std::string_view host) {
   return host == "localhost" || host.find_first_not_of("0123456789.") == std::string_view::npos;
 }
 
-// A page of another site must not reach a server on this machine through the visitor's browser.
+// A page of another site must not reach a server on this machine through the visitor's browser: neither as itself, nor
+// under a name of its own that was made to point here, where a GET carries no Origin.
 bool foreign_origin(const HttpCall& call, bool has_key) {
-  if (call.origin.empty()) return false;
+  if (call.origin.empty()) return !has_key && !is_address(call.host);
   const std::size_t scheme = call.origin.find("://");
   if (scheme == std::string::npos || call.origin.substr(scheme + 3) != call.host) return true;
   return !has_key && !is_address(call.host);
@@ -127,7 +129,13 @@ Service::~Service() {
 bool Service::key_fits(std::string_view authorization) const {
   if (key_digest_.empty()) return true;
   constexpr std::string_view kBearer = "Bearer ";
-  const bool bearer = authorization.substr(0, kBearer.size()) == kBearer;
+  // The scheme's case says nothing (RFC 9110).
+  const bool bearer =
+      authorization.size() >= kBearer.size() &&
+      std::equal(kBearer.begin(), kBearer.end(), authorization.begin(), [](char a, char b) {
+        return std::tolower(static_cast<unsigned char>(a)) ==
+               std::tolower(static_cast<unsigned char>(b));
+      });
   // Digests have one length and are compared to the end: the time says nothing about the key.
   const std::string given =
       sha256_hex(bearer ? authorization.substr(kBearer.size()) : authorization);
@@ -163,9 +171,12 @@ std::optional<HttpAnswer> Service::refuse_head(const HttpCall& call) {
   if (route == nullptr) {
     return refuse({.code = TurnCode::kMethodNotAllowed, .message = "allowed here: " + allowed});
   }
-  if (foreign_origin(call, !key_digest_.empty())) {
+  const bool own_name = call.origin.empty() && route->open;
+  if (!own_name && foreign_origin(call, !key_digest_.empty())) {
     return refuse({.code = TurnCode::kForbidden,
-                   .message = "requests from pages of another origin are refused"});
+                   .message = "requests from pages of another origin are refused, and without a "
+                              "key those to a name: use "
+                              "127.0.0.1 or localhost"});
   }
   if (!route->open && !key_fits(call.authorization)) {
     return refuse({.code = TurnCode::kUnauthorized,

@@ -49,6 +49,7 @@ class Service {
   void tick();
   // Waiting turns end now; the running one when it is done or cancel_running() is called.
   void stop();
+  bool stopping() const { return stopping_.load(std::memory_order_relaxed); }
   void cancel_running() { scheduler_.cancel_running(); }
   bool busy() const { return scheduler_.in_flight() > 0; }
   // The engine failed for good: the process should end.

@@ -16,6 +16,12 @@ std::string dump(const json& v) { return v.dump(-1, ' ', false, json::error_hand
 
 json number(double v) { return std::isfinite(v) ? json(v) : json(nullptr); }
 
+json losses(const std::vector<Loss>& lost) {
+  json list = json::array();
+  for (const Loss& l : lost) list.push_back({{"name", l.name}, {"reason", l.reason}});
+  return list;
+}
+
 json usage_json(const TurnDone& d) {
   return {{"prompt_tokens", d.prompt_tokens},
           {"reused_tokens", d.reused_tokens},
@@ -81,7 +87,8 @@ class OwnEncoder : public TurnEncoder {
             {"model", s_.model},
             {"prompt_tokens", m.prompt_tokens},
             {"reused_tokens", m.reused_tokens},
-            {"armed", armed_list(s_.armed)}};
+            {"armed", armed_list(s_.armed)},
+            {"lost", losses(s_.lost)}};
   }
   static json call_json(const TurnToolCall& c) {
     return {{"id", c.id}, {"name", c.name}, {"arguments", c.arguments}};
@@ -109,7 +116,9 @@ class OwnStream : public OwnEncoder {
   }
   std::string done(const TurnDone& d) override { return sse_frame("done", done_json(d)); }
   std::string error(const TurnError& e) override { return sse_frame("error", error_json(e)); }
-  std::string aborted() override { return sse_frame("aborted", {{"id", s_.id}}); }
+  std::string aborted(std::string_view reason) override {
+    return sse_frame("aborted", {{"id", s_.id}, {"reason", reason}});
+  }
 };
 
 // What both documents collect.
@@ -150,7 +159,11 @@ class OwnDocument : public OwnEncoder {
     return {};
   }
   std::string error(const TurnError& e) override { return answer_ = error_answer(e), ""; }
-  std::string aborted() override { return answer_ = json_answer(so_far("aborted")), ""; }
+  std::string aborted(std::string_view reason) override {
+    json body = so_far("aborted");
+    body["reason"] = reason;
+    return answer_ = json_answer(body), "";
+  }
   HttpAnswer document() override { return std::move(answer_); }
   std::size_t held_bytes() const override { return all_.held; }
 
@@ -198,6 +211,7 @@ class OpenAiStream : public TurnEncoder {
   std::string meta(const TurnMeta& /*meta*/) override {
     json v = chunk({{"role", "assistant"}, {"content", ""}}, nullptr);
     if (!s_.ignored.empty()) v["ignored"] = s_.ignored;
+    if (!s_.lost.empty()) v["lost"] = losses(s_.lost);
     return frame(v);
   }
   std::string delta(const TurnDelta& d) override {
@@ -230,10 +244,10 @@ class OpenAiStream : public TurnEncoder {
   std::string error(const TurnError& e) override {
     return frame({{"error", error_json(e)["error"]}}) + kEnd;
   }
-  std::string aborted() override {
-    const TurnError e{.code = TurnCode::kConflict, .message = "the turn was aborted"};
+  std::string aborted(std::string_view reason) override {
+    const TurnError e{.code = TurnCode::kConflict,
+                      .message = "the turn was aborted: " + std::string(reason)};
     json v{{"error", error_json(e)["error"]}};
-    v["error"]["code"] = "aborted";
     return frame(v) + kEnd;
   }
 
@@ -285,13 +299,15 @@ class OpenAiDocument : public TurnEncoder {
               {"usage", usage_json(d)},
               {"kairos", kairos_json(all_.kairos, s_.eot_threshold)}};
     if (!s_.ignored.empty()) body["ignored"] = s_.ignored;
+    if (!s_.lost.empty()) body["lost"] = losses(s_.lost);
     answer_ = json_answer(body);
     return {};
   }
   std::string error(const TurnError& e) override { return answer_ = error_answer(e), ""; }
-  std::string aborted() override {
-    return answer_ = error_answer({.code = TurnCode::kConflict, .message = "the turn was aborted"}),
-           "";
+  std::string aborted(std::string_view reason) override {
+    answer_ = error_answer(
+        {.code = TurnCode::kConflict, .message = "the turn was aborted: " + std::string(reason)});
+    return {};
   }
   HttpAnswer document() override { return std::move(answer_); }
   std::size_t held_bytes() const override { return all_.held; }
@@ -314,13 +330,11 @@ std::string sse_frame(std::string_view event, const json& data) {
 }
 
 json error_json(const TurnError& e) {
-  json lost = json::array();
-  for (const Loss& l : e.lost) lost.push_back({{"name", l.name}, {"reason", l.reason}});
   json body{{"code", turn_code_name(e.code)},
             {"message", e.message},
             {"param", e.param.empty() ? json(nullptr) : json(e.param)},
             {"type", turn_code_status(e.code) < 500 ? "invalid_request_error" : "server_error"},
-            {"lost", std::move(lost)}};
+            {"lost", losses(e.lost)}};
   if (!e.raw.empty()) body["raw"] = e.raw;
   return {{"error", std::move(body)}};
 }
@@ -347,9 +361,7 @@ json armed_list(const std::vector<ArmedOp>& armed) {
   return list;
 }
 
-double tokens_per_second(const TurnDone& d) {
-  return d.phases.decode_ms > 0.0 ? 1000.0 * d.phases.decode_tokens / d.phases.decode_ms : 0.0;
-}
+double tokens_per_second(const TurnDone& d) { return decode_rate(d.phases); }
 
 std::unique_ptr<TurnEncoder> make_encoder(EncoderSettings s) {
   if (s.openai && s.stream) return std::make_unique<OpenAiStream>(std::move(s));

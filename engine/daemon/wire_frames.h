@@ -35,7 +35,7 @@ class TurnEncoder {
   virtual std::string kairos(const TurnKairos& kairos) = 0;
   virtual std::string done(const TurnDone& done) = 0;
   virtual std::string error(const TurnError& error) = 0;
-  virtual std::string aborted() = 0;
+  virtual std::string aborted(std::string_view reason) = 0;
   // Documents: the answer after the terminal call, and how much is held so far.
   virtual HttpAnswer document() { return {}; }
   virtual std::size_t held_bytes() const { return 0; }
@@ -45,6 +45,7 @@ struct EncoderSettings {
   std::string id;
   std::string model = {};  // as the client named it
   std::vector<std::string> ignored = {};
+  std::vector<Loss> lost = {};
   std::vector<ArmedOp> armed = {};
   bool openai = false;
   bool stream = true;

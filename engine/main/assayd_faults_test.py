@@ -3,6 +3,7 @@
   assayd_faults_test.py --program build/host/bin/assayd --root . [--faults build/host/lib/libfaults.so] [Answers Files Memory SlowAnswers ..]
 """
 import argparse
+import base64
 import errno
 import glob
 import http.client
@@ -115,6 +116,38 @@ class Answers(unittest.TestCase):
         self.assertEqual(document["usage"]["prompt_tokens"], 1)
         status, document = self.d.call("/v1/chat", {**FIELDS, "messages": [{"role": "user", "content": ""}]})
         self.assertEqual(status, 200, document)
+
+    def test_what_a_tools_grammar_does_not_enforce_is_said(self):
+        function = {"name": "f", "parameters": {"type": "object", "properties": {"d": {"type": "string", "pattern": "^a+$"}},
+                                                "required": ["d"]}}
+        ask = {**FIELDS, "max_tokens": 1, "tools": [{"type": "function", "function": function}], "tool_choice": "auto"}
+        where = "tools[0].function.parameters.properties.d.pattern"
+        strict = {**ask, "tools": [{"type": "function", "function": {**function, "strict": True}}]}
+        d = Assayd("--ctx", "512")
+        try:
+            for route in ("/v1/chat", "/v1/chat/completions"):
+                status, document = d.call(route, ask)
+                self.assertEqual((status, document.get("lost")), (200, [{"name": where, "reason": "not enforced"}]), document)
+                status, document = d.call(route, strict)
+                self.assertEqual((status, document["error"]["code"], document["error"]["param"]), (400, "bad_tools", where))
+        finally:
+            d.stop()
+
+    def test_frames_that_lie_over_one_another_are_refused(self):
+        width = self.d.call("/v1/capabilities")[1]["model"]["width"]
+        rows = base64.b64encode(struct.pack(f"<{width}f", *[0.0] * width)).decode()
+        frames = [{"position": 1, "rows": rows}, {"position": 1, "rows": rows}]
+        status, document = self.d.call("/v1/chat", {**SHORT, "frames": frames})
+        self.assertEqual((status, document["error"]["code"]), (400, "bad_request"), document)
+        self.assertIn("lies over another", document["error"]["message"])
+
+    def test_a_session_that_memory_had_no_room_for_says_so(self):
+        d = Assayd("--ctx", "64", "--cache-gib", "0.00001")
+        try:
+            said = [d.call("/v1/chat", {**SHORT, "session": name})[1]["prefix"] for name in ("one", "two", "one")]
+        finally:
+            d.stop()
+        self.assertEqual(said, ["cold:first_turn", "cold:first_turn", "cold:evicted"])
 
     def test_raw_logits_of_none_all_and_too_many(self):
         status, document = self.d.call("/v1/chat", {**SHORT, "raw_logits": 1 << 30})
