@@ -341,7 +341,7 @@ TEST_F(Snapshots, TheBudgetEvictsTheLeastRecentlyUsed) {
   EXPECT_GE(store.count().evictions, 2U);
   const auto longer = some_ids(51, 1);
   EXPECT_EQ(run_turn(store, session, longer, "e").opened.reused, 50);
-  EXPECT_EQ(run_turn(store, session, longer, "b").opened.cold_reason, "first_turn");
+  EXPECT_EQ(run_turn(store, session, longer, "b").opened.cold_reason, "evicted");
 }
 
 // ---- files ----
