@@ -202,10 +202,10 @@ class Sitting {
     const auto it = sizes_.find(key);
     if (it != sizes_.end()) return it->second;
     Calibration size = s.arm->calibrate(tier, plan_.block_us);
-    if (plan_.injected > 0.0) {  // whole groups of the calls of which one is repeated, in both arms
+    if (plan_.injected > 0.0) {  // whole groups of the units of which one is repeated, in both arms
       const int calls = size.group_calls * size.groups;
-      size.group_calls =
-          (size.group_calls + injected_one_in() - 1) / injected_one_in() * injected_one_in();
+      const int whole = size.unit_calls * injected_one_in();
+      size.group_calls = (size.group_calls + whole - 1) / whole * whole;
       size.groups = std::max(1, calls / size.group_calls);
     }
     return sizes_.emplace(key, size).first->second;

@@ -71,6 +71,7 @@ struct BlockReply {
 struct Calibration {
   int groups = 1;
   int group_calls = 1;
+  int unit_calls = 1;  // calls that are timed together at the least; group_calls is a multiple
 };
 // What the operating system counted for the process.
 struct Usage {

@@ -110,7 +110,8 @@ TimedGroups CardTimer::run(int groups, int group_calls, std::uint64_t seed, bool
   if (group_calls % turn() != 0)
     throw InputError("a group of " + std::to_string(group_calls) + " calls is no whole turn over " +
                      std::to_string(turn()) + " sets");
-  const int graph_calls = calls_of_graph(group_calls);
+  const int most = calls_of_graph(group_calls);
+  const int graph_calls = group_calls % most == 0 ? most : turn();
   if (warm || graph_calls != graph_calls_) {
     renew(group_seed(seed, -1));
     launch_turns(

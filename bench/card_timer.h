@@ -25,6 +25,7 @@ class CardTimer final : public TierTimer {
   std::string broken_guard() override { return sets_.front()->problem().broken_guard(); }
   double least_group_s(double block_s, double) const override { return block_s; }
   int whole_calls(int calls) const override;
+  int unit_of(int calls) const override { return calls_of_graph(calls); }
   nlohmann::json card() override;
   double bytes_moved() const { return sets_.front()->problem().bytes_moved(); }
 

@@ -139,6 +139,7 @@ class HostTimer final : public TierTimer {
     return tier_.accumulates() ? 0.0 : std::max(50e-6, 2000.0 * clock_floor_s);
   }
   int whole_calls(int calls) const override { return calls; }
+  int unit_of(int) const override { return 1; }
   json card() override { return nullptr; }
 
  private:
@@ -257,7 +258,7 @@ std::vector<std::vector<std::byte>> FreshProblem::copy_outputs() const {
 }
 
 // Requests and answers are lines; outputs follow their line as raw bytes.
-//   calibrate T BLOCK_US      -> groups G calls C
+//   calibrate T BLOCK_US      -> groups G calls C unit U (any number of U calls can be a group)
 //   block T GROUPS CALLS SEED WARM EXTRA -> done WALL CPU WAIT EVENT PREEMPTED INTACT GUARD (seconds as hex floats, GUARD "-" when whole)
 //   card                      -> one line of JSON: what each tier says of the card, by tier
 //   outputs T                 -> bytes N1 N2 ..  then the bytes
@@ -347,7 +348,8 @@ int serve_arm(const OpInfo& op,
         calls = next;
       }
       const int groups = std::max(1, static_cast<int>(block_s / std::max(each * calls, 1e-9)) + 1);
-      answer("groups " + std::to_string(groups) + " calls " + std::to_string(calls));
+      answer("groups " + std::to_string(groups) + " calls " + std::to_string(calls) + " unit " +
+             std::to_string(tiers[tier]->unit_of(calls)));
     } else if (what == "block") {
       int groups = 0;
       int calls = 0;

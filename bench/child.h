@@ -44,6 +44,8 @@ class TierTimer {
   // A group is at least this long, and its calls are a multiple of what the backend can time.
   virtual double least_group_s(double block_s, double clock_floor_s) const = 0;
   virtual int whole_calls(int calls) const = 0;
+  virtual int unit_of(
+      int calls) const = 0;           // calls of which a group of whole_calls is a whole number
   virtual nlohmann::json card() = 0;  // what is to be said of the card; null on the host
 };
 

@@ -180,8 +180,10 @@ class ProcessArm final : public Arm {
     send("calibrate " + std::to_string(tier) + " " + std::to_string(block_us));
     const std::string line = read_line();
     Calibration c;
-    if (std::sscanf(line.c_str(), "groups %d calls %d", &c.groups, &c.group_calls) != 2 ||
-        c.groups < 1 || c.group_calls < 1) {
+    if (std::sscanf(
+            line.c_str(), "groups %d calls %d unit %d", &c.groups, &c.group_calls, &c.unit_calls) !=
+            3 ||
+        c.groups < 1 || c.group_calls < 1 || c.unit_calls < 1) {
       fail("GARBAGE", "answered calibrate with: " + line);
     }
     return c;

@@ -52,8 +52,9 @@ __device__ inline BlockTerm staged_term(const std::byte* row, int b, const int (
     int dot = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const std::uint64_t both = w[i] | (static_cast<std::uint64_t>(w[i + 1]) << 32);
-      const auto codes = static_cast<std::uint32_t>(both >> (16 + 8 * odd));
+      // By 16 or, where the block starts in the middle of a word, by 32: then the next word itself.
+      const std::uint32_t codes =
+          __funnelshift_rc(w[i], w[i + 1], static_cast<unsigned>(16 + 8 * odd));
       dot = __dp4a(static_cast<int>(codes & 0x0F0F0F0FU), q[i], dot);
       dot = __dp4a(static_cast<int>((codes >> 4) & 0x0F0F0F0FU), q[i + 4], dot);
     }

@@ -26,47 +26,89 @@ __device__ inline std::size_t at_row(int t, int n) {
   return static_cast<std::size_t>(t) * static_cast<std::size_t>(n);
 }
 
-// rms_scale() of a row, in every thread of the block. `tile` holds Tile floats. Ends with a barrier, so that the caller may
-// overwrite the row.
-template <int Tile, int Threads>
-__device__ float row_scale(const float* x, int n, float eps, float* tile) {
-  __shared__ float scale;
+// rms_scale() of R rows, in every thread of the block; a warp a row adds, so that R take no longer than one. `tile` holds R * Tile
+// floats. Ends with a barrier, so that the caller may overwrite the rows.
+template <int Tile, int Threads, int R>
+__device__ void row_scales(
+    const float* const (&x)[R], int n, float eps, float* tile, float (&result)[R]) {
+  __shared__ float scale[R];
   const int thread = static_cast<int>(threadIdx.x);
+  const int row = warp_id();
   float chain = 0.0F;
   for (int first = 0; first < n; first += Tile) {
     const int m = n - first < Tile ? n - first : Tile;
     __syncthreads();  // the last tile, or the last call's, has been read
     // All loads of a thread before its first store: the compiler cannot tell that they do not overlap.
     constexpr int kMost = (Tile + Threads - 1) / Threads;
-    float staged[kMost];
+    float staged[R][kMost];
 #pragma unroll
     for (int k = 0; k < kMost; ++k) {
       const int i = thread + k * Threads;
-      if (i < m) staged[k] = x[first + i];
+#pragma unroll
+      for (int r = 0; r < R; ++r) {
+        if (i < m) staged[r][k] = x[r][first + i];
+      }
     }
 #pragma unroll
     for (int k = 0; k < kMost; ++k) {
       const int i = thread + k * Threads;
-      if (i < m) tile[i] = staged[k];
+#pragma unroll
+      for (int r = 0; r < R; ++r) {
+        if (i < m) tile[r * Tile + i] = staged[r][k];
+      }
     }
     __syncthreads();
-    if (thread < kChains) {
+    if (row < R && lane_id() < kChains) {
+      const float* mine = tile + row * Tile;
       // Loads of later elements start while the chain waits for its last addition.
 #pragma unroll 16
-      for (int i = thread; i < m; i += kChains) chain = __fmaf_rn(tile[i], tile[i], chain);
+      for (int i = lane_id(); i < m; i += kChains) chain = __fmaf_rn(mine[i], mine[i], chain);
     }
   }
-  if (thread < kWarp) {
+  if (row < R) {
     for (int h = kChains / 2; h >= 1; h /= 2) {
       chain = __fadd_rn(chain, __shfl_down_sync(kFullWarp, chain, static_cast<unsigned>(h)));
     }
-    if (thread == 0) {
+    if (lane_id() == 0) {
       const float mean = __fdiv_rn(chain, static_cast<float>(n));
-      scale = __fdiv_rn(1.0F, __fsqrt_rn(__fadd_rn(mean, eps)));
+      scale[row] = __fdiv_rn(1.0F, __fsqrt_rn(__fadd_rn(mean, eps)));
     }
   }
   __syncthreads();
-  return scale;
+#pragma unroll
+  for (int r = 0; r < R; ++r) result[r] = scale[r];
+}
+template <int Tile, int Threads>
+__device__ float row_scale(const float* x, int n, float eps, float* tile) {
+  float result[1];
+  row_scales<Tile, Threads, 1>({x}, n, eps, tile, result);
+  return result[0];
+}
+
+// use(i, load(i)) for the n elements of a row, by a block of kRowThreads; a thread's next loads are on their way together, which
+// the compiler would not do past stores that may overlap.
+template <class Load, class Use>
+__device__ inline void over_row(int n, const Load& load, const Use& use) {
+  constexpr int kBatch = 4;
+  for (int first = static_cast<int>(threadIdx.x); first < n; first += kBatch * kRowThreads) {
+    decltype(load(0)) v[kBatch] = {};
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      const int i = first + k * kRowThreads;
+      if (i < n) v[k] = load(i);
+    }
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      const int i = first + k * kRowThreads;
+      if (i < n) use(i, v[k]);
+    }
+  }
+}
+
+// Asks for a row of weights, which comes from memory, before what it is multiplied with is summed.
+__device__ inline void ask_for(const float* w, int n) {
+  const int line = static_cast<int>(threadIdx.x) * 32;
+  if (w != nullptr && line < n) device::prefetch(w + line);
 }
 
 // Element i of scale_row().
@@ -93,6 +135,7 @@ __global__ void embed_kernel(const std::byte* data,
                              const std::int32_t* ids,
                              float scale,
                              float* x) {
+  device::let_later_start();
   const int t = static_cast<int>(blockIdx.x);
   const int i = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x);
   if (i >= n) return;
@@ -102,6 +145,7 @@ __global__ void embed_kernel(const std::byte* data,
 
 __global__ void angles_kernel(
     const std::int32_t* first, const double* frequency, int half, float* cosine, float* sine) {
+  device::let_later_start();
   const int t = static_cast<int>(blockIdx.x);
   const int i = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x);
   if (i >= half) return;
@@ -114,17 +158,21 @@ __global__ void angles_kernel(
 
 __global__ void __launch_bounds__(kRowThreads)
     norm_kernel(const float* x, const float* w, int n, float eps, Activation out, bool codes) {
+  device::let_later_start();
+  ask_for(w, n);
   __shared__ float tile[kRowTile];
   const int t = static_cast<int>(blockIdx.x);
   const float* row = x + at_row(t, n);
   const float r = row_scale<kRowTile, kRowThreads>(row, n, eps, tile);
-  for (int i = static_cast<int>(threadIdx.x); i < n; i += kRowThreads) {
-    put(out, codes, t, n, i, scaled(row[i], r, w, i));
-  }
+  over_row(
+      n,
+      [&](int i) { return scaled(row[i], r, w, i); },
+      [&](int i, float v) { put(out, codes, t, n, i, v); });
 }
 
 // grid: (token, head of Q, then of K, then of V).
 __global__ void heads_kernel(HeadsStep s) {
+  device::let_later_start();
   __shared__ float head[kMaxHeadDim];
   const int t = static_cast<int>(blockIdx.x);
   const int unit = static_cast<int>(blockIdx.y);
@@ -173,6 +221,7 @@ __global__ void heads_kernel(HeadsStep s) {
 }
 
 __global__ void quantise_kernel(Activation a, int n) {
+  device::let_later_start();
   const int t = static_cast<int>(blockIdx.x);
   const int i = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x);
   if (i >= n) return;
@@ -184,32 +233,51 @@ __global__ void quantise_kernel(Activation a, int n) {
 
 __global__ void __launch_bounds__(kRowThreads) add_norm_kernel(
     const float* x, const float* branch, const float* w, int n, float eps, float* h) {
+  device::let_later_start();
+  ask_for(w, n);
   __shared__ float tile[kRowTile];
   const std::size_t at = at_row(static_cast<int>(blockIdx.x), n);
   const float r = row_scale<kRowTile, kRowThreads>(branch + at, n, eps, tile);
-  for (int i = static_cast<int>(threadIdx.x); i < n; i += kRowThreads) {
-    h[at + static_cast<std::size_t>(i)] =
-        __fadd_rn(x[at + static_cast<std::size_t>(i)],
-                  scaled(branch[at + static_cast<std::size_t>(i)], r, w, i));
-  }
+  over_row(
+      n,
+      [&](int i) {
+        const std::size_t e = at + static_cast<std::size_t>(i);
+        return __fadd_rn(x[e], scaled(branch[e], r, w, i));
+      },
+      [&](int i, float v) { h[at + static_cast<std::size_t>(i)] = v; });
 }
 
 __global__ void __launch_bounds__(kRowThreads)
     ffn_in_kernel(FfnInStep s, bool dense_codes, bool expert_codes) {
+  const int n = s.hidden;
+  device::let_later_start();
+  ask_for(s.dense_norm, n);
+  ask_for(s.expert_norm, n);
+  ask_for(s.router_scale, n);
   __shared__ float tile[kRowTile];
   const int t = static_cast<int>(blockIdx.x);
-  const int n = s.hidden;
   const float* h = s.h + at_row(t, n);
   const float r = row_scale<kRowTile, kRowThreads>(h, n, s.eps, tile);
-  for (int i = static_cast<int>(threadIdx.x); i < n; i += kRowThreads) {
-    const float x = h[i];
-    put(s.dense, dense_codes, t, n, i, scaled(x, r, s.dense_norm, i));
-    put(s.experts, expert_codes, t, n, i, scaled(x, r, s.expert_norm, i));
-    s.router[at_row(t, n) + static_cast<std::size_t>(i)] = scaled(x, r, s.router_scale, i);
-  }
+  struct Three {
+    float dense, expert, router;
+  };
+  over_row(
+      n,
+      [&](int i) {
+        const float x = h[i];
+        return Three{scaled(x, r, s.dense_norm, i),
+                     scaled(x, r, s.expert_norm, i),
+                     scaled(x, r, s.router_scale, i)};
+      },
+      [&](int i, const Three& v) {
+        put(s.dense, dense_codes, t, n, i, v.dense);
+        put(s.experts, expert_codes, t, n, i, v.expert);
+        s.router[at_row(t, n) + static_cast<std::size_t>(i)] = v.router;
+      });
 }
 
 __global__ void geglu_kernel(Columns gate, Columns up, int n, Activation out, bool codes) {
+  device::let_later_start();
   const int t = static_cast<int>(blockIdx.x);
   const int i = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x);
   if (i >= n) return;
@@ -220,23 +288,34 @@ __global__ void geglu_kernel(Columns gate, Columns up, int n, Activation out, bo
 }
 
 __global__ void __launch_bounds__(kRowThreads) ffn_out_kernel(FfnOutStep s) {
-  __shared__ float tile[kRowTile];
   const int n = s.hidden;
+  device::let_later_start();
+  ask_for(s.dense_norm, n);
+  ask_for(s.routed_norm, n);
+  ask_for(s.norm, n);
+  __shared__ float tile[2 * kRowTile];
   const std::size_t at = at_row(static_cast<int>(blockIdx.x), n);
   float* dense = s.dense + at;
   const float* routed = s.routed + at;
-  const float rd = row_scale<kRowTile, kRowThreads>(dense, n, s.eps, tile);
-  const float rr = row_scale<kRowTile, kRowThreads>(routed, n, s.eps, tile);
-  for (int i = static_cast<int>(threadIdx.x); i < n; i += kRowThreads) {
-    dense[i] =
-        __fadd_rn(scaled(dense[i], rd, s.dense_norm, i), scaled(routed[i], rr, s.routed_norm, i));
-  }
+  float r[2];
+  row_scales<kRowTile, kRowThreads, 2>({dense, routed}, n, s.eps, tile, r);
+  over_row(
+      n,
+      [&](int i) {
+        return __fadd_rn(scaled(dense[i], r[0], s.dense_norm, i),
+                         scaled(routed[i], r[1], s.routed_norm, i));
+      },
+      [&](int i, float v) { dense[i] = v; });
   // row_scale begins with a barrier: the sum is whole before it is read.
-  const float r = row_scale<kRowTile, kRowThreads>(dense, n, s.eps, tile);
-  for (int i = static_cast<int>(threadIdx.x); i < n; i += kRowThreads) {
-    const std::size_t e = at + static_cast<std::size_t>(i);
-    s.x[e] = __fmul_rn(__fadd_rn(s.h[e], scaled(dense[i], r, s.norm, i)), s.layer_scale);
-  }
+  const float both = row_scale<kRowTile, kRowThreads>(dense, n, s.eps, tile);
+  over_row(
+      n,
+      [&](int i) {
+        return __fmul_rn(
+            __fadd_rn(s.h[at + static_cast<std::size_t>(i)], scaled(dense[i], both, s.norm, i)),
+            s.layer_scale);
+      },
+      [&](int i, float v) { s.x[at + static_cast<std::size_t>(i)] = v; });
 }
 
 // A thread a token: ids are few, and this path is taken only when they are chosen from outside.
@@ -247,6 +326,7 @@ __global__ void route_weights_kernel(const float* logits,
                                      int tokens,
                                      int top_k,
                                      float* weights) {
+  device::let_later_start();
   const int t = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
   if (t >= tokens) return;
   const float* l = logits + at_row(t, experts);
@@ -263,6 +343,7 @@ __global__ void route_weights_kernel(const float* logits,
 }
 
 __global__ void softcap_kernel(float* l, std::size_t n, float cap) {
+  device::let_later_start();
   const std::size_t i = static_cast<std::size_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i < n) l[i] = __fmul_rn(cap, device::tanh_fixed(__fdiv_rn(l[i], cap)));
 }
@@ -292,6 +373,7 @@ __device__ unsigned long long block_largest(unsigned long long best) {
 }
 
 __global__ void argmax_part_kernel(const float* l, int n, std::uint64_t* part) {
+  device::let_later_start();
   unsigned long long best = 0;
   const int step = static_cast<int>(gridDim.x) * kThreads;
   for (int i = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x); i < n;
@@ -303,6 +385,7 @@ __global__ void argmax_part_kernel(const float* l, int n, std::uint64_t* part) {
 }
 
 __global__ void argmax_last_kernel(const std::uint64_t* part, int parts, std::int32_t* id) {
+  device::let_later_start();
   unsigned long long best = static_cast<int>(threadIdx.x) < parts ? part[threadIdx.x] : 0;
   best = block_largest(best);
   if (threadIdx.x != 0) return;

@@ -5,7 +5,7 @@
 // head (E elements each), and the keys' and values' loads are all issued before the first is used: 8 to 64 KB in flight a
 // block. The U * G dot products are folded by one transposing reduction (about one shuffle a product instead of five),
 // which leaves product n with lane n. Running maximum, sum and accumulators are a warp's own; they meet in shared memory at
-// the end. combine_kernel: a block a head adds the splits. Scratch: heads * splits * (head_dim + 2) floats.
+// the end. combine_kernel adds the splits. Scratch: heads * splits * (head_dim + 2) floats.
 // Shared memory: G + 8 rows of head_dim floats, at most 32 KB. Registers: G * E accumulators, at most 128, so one or two
 // blocks an SM; the grid is sized for about 264 blocks. Bound: bytes of the keys and values.
 // Preconditions: head size 64, 128, 256 or 512.
@@ -19,6 +19,7 @@ using device::minus_infinity;
 
 constexpr int kWarps = attention_decode::kSplitWarps;
 constexpr int kThreads = kWarps * kWarp;
+constexpr int kCombineWarps = 16;
 
 // A lane's E elements of a row: pieces of W neighbours, so that a warp's load covers whole lines.
 template <class T, int E>
@@ -213,34 +214,40 @@ __global__ void __launch_bounds__(kThreads) split_kernel(device::AttendCall<T> c
   }
 }
 
-// o[h] from the splits of head h = blockIdx.x.
-__global__ void __launch_bounds__(kThreads)
+// Columns 32 c .. of o[h] from the splits of head h; block (h, c). A warp takes every kCombineWarps-th split, so that as many
+// loads are on their way; one block a head would read its splits one after the other.
+__global__ void __launch_bounds__(kCombineWarps* kWarp)
     combine_kernel(const float* partial, int splits, int head_dim, float* o) {
   auto* weight = dynamic_shared<float>();  // [splits]
-  __shared__ float warps[kWarps];
+  __shared__ float warps[kCombineWarps];
+  __shared__ float part[kCombineWarps][kWarp];
   const std::size_t width = static_cast<std::size_t>(head_dim) + 2;
   const float* mine = partial + blockIdx.x * static_cast<std::size_t>(splits) * width;
   const int i = static_cast<int>(threadIdx.x);
   float largest = minus_infinity();
-  for (int s = i; s < splits; s += kThreads) {
+  for (int s = i; s < splits; s += kCombineWarps * kWarp) {
     largest = fmaxf(largest, mine[static_cast<std::size_t>(s) * width + head_dim]);
   }
   largest = device::block_max(largest, warps);
   float sum = 0.0F;
-  for (int s = i; s < splits; s += kThreads) {
+  for (int s = i; s < splits; s += kCombineWarps * kWarp) {
     const float* row = mine + static_cast<std::size_t>(s) * width + head_dim;
     weight[s] = device::exp_fixed(__fsub_rn(row[0], largest));
     sum = __fmaf_rn(row[1], weight[s], sum);
   }
   sum = device::block_sum(sum, warps);  // its barriers also publish the weights
-  for (int d = i; d < head_dim; d += kThreads) {
-    float total = 0.0F;
-    for (int s = 0; s < splits; ++s) {
-      total = __fmaf_rn(weight[s], mine[static_cast<std::size_t>(s) * width + d], total);
-    }
-    o[blockIdx.x * static_cast<std::size_t>(head_dim) + static_cast<std::size_t>(d)] =
-        device::canonical_nan(__fdiv_rn(total, sum));
+  const int d = static_cast<int>(blockIdx.y) * kWarp + lane_id();
+  float total = 0.0F;
+#pragma unroll 8
+  for (int s = warp_id(); s < splits; s += kCombineWarps) {
+    total = __fmaf_rn(weight[s], mine[static_cast<std::size_t>(s) * width + d], total);
   }
+  part[warp_id()][lane_id()] = total;
+  __syncthreads();  // every warp's part is written
+  if (warp_id() != 0) return;
+  for (int w = 1; w < kCombineWarps; ++w) total = __fadd_rn(total, part[w][lane_id()]);
+  o[blockIdx.x * static_cast<std::size_t>(head_dim) + static_cast<std::size_t>(d)] =
+      device::canonical_nan(__fdiv_rn(total, sum));
 }
 
 template <class T, int E, int G>
@@ -258,10 +265,9 @@ void run(const device::AttendCall<T>& c,
          c,
          partial);
   launch(combine_kernel,
-         dim3(static_cast<unsigned>(c.heads)),
-         dim3(kThreads),
-         // The compiler reads the weights four at a time: past the last one too.
-         sizeof(float) * static_cast<std::size_t>((splits.count + 3) / 4 * 4),
+         dim3(static_cast<unsigned>(c.heads), static_cast<unsigned>(c.head_dim / kWarp)),
+         dim3(kCombineWarps * kWarp),
+         sizeof(float) * static_cast<std::size_t>(splits.count),
          stream,
          partial,
          splits.count,

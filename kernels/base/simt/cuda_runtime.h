@@ -129,6 +129,11 @@ inline float __int_as_float(int i) { return std::bit_cast<float>(i); }
 inline int __popc(unsigned v) { return std::popcount(v); }
 inline int __ffs(int v) { return v == 0 ? 0 : std::countr_zero(static_cast<unsigned>(v)) + 1; }
 inline int __clz(int v) { return std::countl_zero(static_cast<unsigned>(v)); }
+// The word `shift` bits up in two, at most the upper one.
+inline std::uint32_t __funnelshift_rc(std::uint32_t low, std::uint32_t high, std::uint32_t shift) {
+  const std::uint64_t both = low | (static_cast<std::uint64_t>(high) << 32);
+  return static_cast<std::uint32_t>(both >> (shift < 32 ? shift : 32));
+}
 inline int __dp4a(int a, int b, int c) {
   for (int i = 0; i < 4; ++i) {
     c += static_cast<std::int8_t>(a >> (8 * i)) * static_cast<std::int8_t>(b >> (8 * i));
