@@ -10,6 +10,7 @@
 
 #include "bench/ab.h"
 #include "bench/calibration.h"
+#include "bench/ledger.h"
 #include "bench/stack.h"
 #include "bench/synthetic.h"
 #include "kernels/base/build_id.h"
@@ -187,6 +188,26 @@ TEST(Stack, KeepsWhatWouldBeMissedAndDropsTheRest) {
   EXPECT_EQ(found.at("verdict").at("dropped"), json::array({"gives_none"}));
   EXPECT_EQ(found.at("verdict").at("word"), "STACK-MEMBER") << found.at("verdict");
   EXPECT_NEAR(found.at("analysis").at("estimate").get<double>(), 0.12, 0.002);
+}
+
+TEST(Ledger, RoundsOfAnEngineCountEveryMember) {
+  const StackPlan plan = stack_plan();
+  const auto started = ledger_lines(plan, "card", "started");
+  ASSERT_EQ(started.size(), 3U);
+  EXPECT_EQ(started[0].op, "gives_none");
+  EXPECT_EQ(started[0].a, "stock");
+  EXPECT_EQ(started[0].b, "v");
+  EXPECT_EQ(started[0].lane, "engine");
+  EXPECT_EQ(started[0].plan_sha256, stack_plan_sha256(plan));
+  json record = stack_record(plan, {{"gives_ten", 0.1}, {"gives_two", 0.02}, {"gives_none", 0.0}});
+  record.update(analyse_stack(record));
+  record["record_sha256"] = std::string(64, '1');
+  const auto finished = finished_lines(plan, "card", record);
+  ASSERT_EQ(finished.size(), 3U);
+  EXPECT_EQ(finished[0].verdict, "dropped");
+  EXPECT_EQ(finished[1].verdict, "STACK-MEMBER");
+  EXPECT_EQ(finished[1].record, std::string(64, '1'));
+  EXPECT_EQ(finished[1].event, "finished");
 }
 
 TEST(Stack, ASlowerStackIsRejectedAndAWrongSwitchVoidsTheRounds) {

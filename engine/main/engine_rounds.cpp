@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "bench/ab.h"
+#include "bench/ledger.h"
 #include "bench/process.h"
 #include "kernels/base/build_id.h"
 #include "kernels/base/device_info.h"
@@ -200,6 +201,9 @@ std::optional<json> run_engine_rounds(const StackPlan& plan, const EngineRounds&
     record["arms"].push_back(
         {{"code", std::string(1, a.code)}, {"without", a.without}, {"switches", a.switches}});
   for (const auto& [op, variant] : plan.members) record["sources"][op] = source_digest(op, variant);
+  const std::string card = device_of(plan.backend).name;
+  const std::string ledger = ledger_path(o.out, card, plan.backend, o.scratch);
+  for (const LedgerLine& line : ledger_lines(plan, card, "started")) append_ledger(ledger, line);
   Progress progress("rounds", schedule.size() * arms.size());
   const auto began = Clock::now();
   bool failed = false;
@@ -233,8 +237,8 @@ std::optional<json> run_engine_rounds(const StackPlan& plan, const EngineRounds&
   }
   record["recorded_utc"] = utc_now();
   record.update(analyse_stack(record));
-  append_record(results_folder(o.out, device_of(plan.backend).name, o.scratch) + "/stack.jsonl",
-                record);
+  append_record(results_folder(o.out, card, o.scratch) + "/stack.jsonl", record);
+  for (const LedgerLine& line : finished_lines(plan, card, record)) append_ledger(ledger, line);
   return record;
 }
 

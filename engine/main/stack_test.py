@@ -27,6 +27,9 @@ class Rounds(unittest.TestCase):
         self.path = pathlib.Path(self.folder.name)
         self.stored = self.path / "scratch" / "stack.jsonl"
 
+    def ledger(self):
+        return [json.loads(line) for line in (self.path / "scratch" / "ledger_host.jsonl").read_text().splitlines()]
+
     def tearDown(self):
         self.folder.cleanup()
 
@@ -40,7 +43,11 @@ class Rounds(unittest.TestCase):
         self.assertGreater(record["analysis"]["speedup"], 1.0)
         sizes = {run_["env_bytes"] for run_ in record["runs"]}
         self.assertEqual(len(sizes), 1, "both arms have an environment of one length")
-        self.assertEqual(run("verify", self.stored).returncode, 0)
+        self.assertEqual(run("verify", self.path).returncode, 0)
+        lines = self.ledger()
+        self.assertEqual([(line["event"], line["op"], line["b"], line["lane"], line["verdict"]) for line in lines],
+                         [("started", "gemm_quant", "avx2", "engine", ""), ("finished", "gemm_quant", "avx2", "engine", "STACK-MEMBER")])
+        self.assertEqual(lines[1]["record"], record["record_sha256"])
         record["runs"][5]["samples"]["ttft_17"][0] *= 2
         (self.path / "touched.jsonl").write_text(line_of(record))
         touched = run("verify", self.path / "touched.jsonl")
@@ -77,6 +84,11 @@ class Rounds(unittest.TestCase):
                 self.assertNotIn(op, named["members"])
                 self.assertNotIn(stack["lane"], proven["ops"].get(op, {}))
         self.assertEqual(run("verify", self.path / "scratch").returncode, 0)
+        rounds = {line["plan_sha256"] for line in self.ledger() if line["lane"] == "engine"}
+        self.assertEqual(rounds, {json.loads(line)["plan"]["sha256"] for line in self.stored.read_text().splitlines()})
+        for event in ("started", "finished"):  # every member of every round
+            counted = sum(line["lane"] == "engine" and line["event"] == event for line in self.ledger())
+            self.assertEqual(counted, sum(len(json.loads(line)["plan"]["body"]["members"]) for line in self.stored.read_text().splitlines()))
         lines = self.stored.read_text().splitlines()
         again = json.loads(run(*flags).stdout)
         self.assertEqual([s["drop_one"]["record"] for s in again["stacks"]], [s["drop_one"]["record"] for s in first["stacks"]])
