@@ -1,10 +1,14 @@
 #include "bench/stack.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <set>
 
 #include "bench/stats.h"
+#include "bench/tiers.h"
 #include "kernels/base/error.h"
+#include "kernels/base/json_schema.h"
 #include "kernels/base/record.h"
 #include "kernels/base/rng.h"
 #include "kernels/base/sha256.h"
@@ -138,6 +142,45 @@ StackPlan stack_plan_from_json(const json& d, const std::string& name) {
 
 std::string stack_plan_sha256(const StackPlan& plan) {
   return sha256_hex(canonical_json(stack_plan_json(plan)));
+}
+
+void check_stack_plan(const StackPlan& p) {
+  const auto require = [](bool good, const std::string& what) {
+    if (!good) throw UserError("plan: " + what);
+  };
+  double sum = 0.0;
+  std::set<std::string> names;
+  for (const PlanTier& t : p.tiers) {
+    const EngineTier& tier = engine_tier(t.id);
+    require((tier.endpoint == "window") == (p.lane == "window"),
+            "tier " + t.id + " is not of lane " + p.lane);
+    require(t.endpoint == tier.endpoint,
+            "tier " + t.id + ": its endpoint is " + tier.endpoint + ", not " + t.endpoint);
+    require(t.weight > 0.0, "tier " + t.id + ": weight above 0");
+    require(names.insert(t.id).second, "tier " + t.id + " is named twice");
+    sum += t.weight;
+  }
+  require(std::fabs(sum - 1.0) < 1e-9, "tier weights sum to " + std::to_string(sum) + ", not to 1");
+  require(p.rounds >= 8, "rounds " + std::to_string(p.rounds) + ": 8 to 60");
+  require(p.burn_in_rounds <= 8, "burn_in_rounds: 0 to 8");
+  require(p.repeat <= 100, "repeat: 1 to 100");
+  require(p.threads <= 256, "threads: 0 to 256");
+  require(p.bar > 1.0 && p.bar <= 10.0, "bars/effect: above 1, at most 10");
+  require(p.tier_min > 0.0 && p.tier_min < 1.0, "bars/tier_min: between 0 and 1");
+}
+
+StackPlan read_stack_plan(const json& document, const std::string& name) {
+  const json& schema =
+      schema_named("assay-stack")->at("properties").at("plan").at("properties").at("body");
+  const auto faults = schema_faults(schema, document);
+  if (!faults.empty()) throw InputError(name + ": " + faults.front());
+  StackPlan plan = stack_plan_from_json(document, name);
+  try {
+    check_stack_plan(plan);
+  } catch (const UserError& e) {
+    throw InputError(name + ": " + e.what());
+  }
+  return plan;
 }
 
 std::vector<StackArm> stack_arms(const StackPlan& plan) {

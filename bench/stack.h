@@ -32,6 +32,11 @@ nlohmann::json stack_plan_json(const StackPlan& plan);
 // InputError naming `name` and the key.
 StackPlan stack_plan_from_json(const nlohmann::json& document, const std::string& name);
 std::string stack_plan_sha256(const StackPlan& plan);
+// What a plan must be before anything runs: tiers that exist and are of its lane, weights that sum to 1, whole rounds.
+// UserError naming which is not.
+void check_stack_plan(const StackPlan& plan);
+// A plan file: held to its schema and to the rules above. InputError naming `name` and the key or tier.
+StackPlan read_stack_plan(const nlohmann::json& document, const std::string& name);
 
 struct StackArm {
   char code = 'A';      // drawn by the plan's hash; the statistics see codes only

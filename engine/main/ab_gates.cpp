@@ -157,8 +157,8 @@ void check_plan_against(const Plan& plan, const OpInfo& op) {
   }
   if (plan.lane != "micro")
     throw UserError("lane " + plan.lane +
-                    ": a plan of cases is for the micro lane; the whole engine is --lane " +
-                    plan.lane + " --op .. --b ..");
+                    ": a plan of cases is for the micro lane; `assay plan --lane " + plan.lane +
+                    "` writes one of the whole engine");
   if (plan.regime != "hot" && plan.backend == "host")
     throw UserError("regime " + plan.regime + ": the host times hot calls only");
 }

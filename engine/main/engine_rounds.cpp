@@ -20,6 +20,8 @@
 #include "bench/ab.h"
 #include "bench/ledger.h"
 #include "bench/process.h"
+#include "bench/tiers.h"
+#include "engine/main/ab_gates.h"
 #include "kernels/base/build_id.h"
 #include "kernels/base/device_info.h"
 #include "kernels/base/env.h"
@@ -166,6 +168,37 @@ std::string shipped_model() {
   const auto path =
       std::filesystem::path(results).parent_path() / "engine/models/tiny-gemma4-moe-q4_0.gguf";
   return std::filesystem::exists(path) ? path.string() : "";
+}
+
+StackPlan rounds_from_flags(const PlanFlags& flags, const std::string& model) {
+  const OpInfo& op = op_of(flags.op, flags.backend);
+  if (flags.b == "stock" || op.find(flags.b) < 0)
+    throw UserError("--b " + flags.b + ": op " + op.name + " has no such variant");
+  if (flags.a != "stock") throw UserError("--a " + flags.a + ": this lane compares with stock");
+  if (flags.protocol != "signed-rank" || flags.injected != 0.0 || !flags.regime.empty())
+    throw UserError("--protocol, --inject-slowdown and --regime are for the micro lane");
+  StackPlan plan;
+  plan.members = {{op.name, flags.b}};
+  plan.backend = flags.backend;
+  plan.lane = flags.lane;
+  plan.numerics = flags.numerics.empty() ? "fast" : flags.numerics;
+  if (plan.numerics != "exact" && plan.numerics != "fast")
+    throw UserError("--numerics " + flags.numerics + ": exact or fast");
+  plan.threads = flags.threads;
+  plan.bar = flags.bar;
+  plan.model = model_json(model);
+  std::vector<std::string> tiers = flags.tiers;
+  if (tiers.empty())
+    tiers = flags.lane == "engine" ? std::vector<std::string>{"tiny", "read_128"}
+                                   : std::vector<std::string>{"window_512"};
+  for (const std::string& id : tiers)
+    plan.tiers.push_back(
+        {id, engine_tier(id).endpoint, 1.0 / static_cast<double>(tiers.size()), true});
+  plan.rounds = flags.pairs;
+  if (flags.pairs < 8 || rounds_for(2, flags.pairs) != flags.pairs || flags.pairs > 60)
+    throw UserError("--pairs " + std::to_string(flags.pairs) + ": an even number from 8 to 60");
+  check_stack_plan(plan);
+  return plan;
 }
 
 std::optional<json> run_engine_rounds(const StackPlan& plan, const EngineRounds& o) {

@@ -18,6 +18,10 @@ nlohmann::json model_json(const std::string& path);
 // The model that the repository ships, found beside the results folder; empty when there is none.
 std::string shipped_model();
 
+struct PlanFlags;  // engine/main/ab_gates.h
+// The plan of one variant against stock in the lanes engine and window. UserError naming the flag.
+StackPlan rounds_from_flags(const PlanFlags& flags, const std::string& model);
+
 struct EngineRounds {
   std::string model;
   std::string out = "results";

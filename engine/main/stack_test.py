@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Rounds of a whole engine as a user runs them: the engine lane of `assay ab`, and the stack of `assay prove`.
+"""Rounds of a whole engine as a user runs them: their plan files, the engine lane of `assay ab`, and the stack of `assay prove`.
 
-    engine/main/stack_test.py --assay PROGRAM
+    engine/main/stack_test.py --assay PROGRAM [Plans|Rounds]
 """
 import argparse
 import json
@@ -14,6 +14,73 @@ import unittest
 
 def run(*arguments):
     return subprocess.run([ASSAY, *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+class Plans(unittest.TestCase):
+    """Plan files of the engine's lanes; nothing is timed."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = pathlib.Path(self.folder.name)
+        self.plan = self.path / "plan.json"
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def write(self, *flags):
+        done = run("plan", "--op", "gemm_quant", "--b", "avx2", *flags, "--out", self.plan, "--json", "-")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout), json.loads(self.plan.read_text())
+
+    def refused(self, plan, named, code=3):
+        (self.path / "bad.json").write_text(json.dumps(plan))
+        done = run("ab", "--plan", self.path / "bad.json", "--scratch", "--out", self.path / "none")
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertIn("bad.json", done.stderr)
+        self.assertIn(named, done.stderr)
+        self.assertFalse((self.path / "none").exists(), "nothing was started")
+
+    def test_of_the_engine(self):
+        said, plan = self.write("--lane", "engine", "--tiers", "tiny,ttft_17", "--pairs", 8)
+        self.assertEqual([tier["id"] for tier in plan["tiers"]], ["tiny", "ttft_17"])
+        self.assertEqual((plan["lane"], plan["rounds"], said["runs"]), ("engine", 8, 18))
+        for change, named in (({"tiers": [dict(plan["tiers"][0], id="nothing", weight=1.0)]}, "no tier 'nothing': valid are count_4k"),
+                              ({"tiers": [dict(plan["tiers"][0], id="window_512", endpoint="window", weight=1.0)]}, "tier window_512 is not of lane engine"),
+                              ({"tiers": [dict(plan["tiers"][0], endpoint="D_bench", weight=1.0)]}, "tier tiny: its endpoint is D_real"),
+                              ({"tiers": plan["tiers"][:1]}, "weights sum to 0.5"),
+                              ({"tiers": [dict(plan["tiers"][0]), dict(plan["tiers"][0])]}, "tier tiny is named twice"),
+                              ({"tiers": []}, "/tiers"),
+                              ({"members": {"gemm_quant": "nothing"}}, "gemm_quant has no variant nothing"),
+                              ({"members": {"nothing": "avx2"}}, "nothing"),
+                              ({"members": {}}, "/members: none"),
+                              ({"rounds": 9}, "/rounds: 9"),
+                              ({"repeat": 0}, "/repeat"),
+                              ({"alpha": 0.5}, "/alpha"),
+                              ({"model": dict(plan["model"], file_bytes=1)}, "not the model of"),
+                              ({"novelty": 1}, "novelty"),
+                              ({"schema": "assay-other-plan"}, "/schema")):
+            with self.subTest(named):
+                self.refused(dict(plan, **change), named)
+
+    def test_of_a_window(self):
+        _, plan = self.write("--lane", "window", "--pairs", 8)
+        self.assertEqual([tier["id"] for tier in plan["tiers"]], ["window_512"])
+        self.refused(dict(plan, lane="engine"), "tier window_512 is not of lane engine")
+
+    def test_of_cases(self):
+        _, plan = self.write()
+        self.refused(dict(plan, tiers=[dict(plan["tiers"][0], id="nothing", weight=1.0)]), "has no case 'nothing': valid are")
+        self.refused(dict(plan, lane="engine"), "`assay plan --lane engine`")
+        self.refused(dict(plan, op="nothing"), "nothing")
+
+    def test_flags(self):
+        for flags, named in ((["--tiers", "nothing"], "no tier 'nothing': valid are"), (["--tiers", "window_512"], "not of lane engine"),
+                             (["--stage", "screen"], "--stage"), (["--pairs", 9], "--pairs 9"), (["--regime", "hot"], "--regime"),
+                             (["--protocol", "abg4"], "--protocol"), (["--numerics", "some"], "--numerics some")):
+            done = run("plan", "--op", "gemm_quant", "--b", "avx2", "--lane", "engine", *flags, "--out", self.plan)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(named, done.stderr)
+            self.assertFalse(self.plan.exists())
 
 
 def line_of(record):
@@ -34,12 +101,14 @@ class Rounds(unittest.TestCase):
         self.folder.cleanup()
 
     def test_engine_lane(self):
-        flags = ["ab", "--op", "gemm_quant", "--b", "avx2", "--lane", "engine", "--tiers", "ttft_17", "--pairs", 8, "--scratch", "--out", self.path]
-        done = run(*flags, "--json", "-")
+        plan = self.path / "plan.json"
+        self.assertEqual(run("plan", "--op", "gemm_quant", "--b", "avx2", "--lane", "engine", "--tiers", "ttft_17", "--pairs", 8, "--out", plan).returncode, 0)
+        done = run("ab", "--plan", plan, "--scratch", "--out", self.path, "--json", "-")
         self.assertEqual(done.returncode, 0, done.stderr)
         record = json.loads(done.stdout)
         self.assertEqual(record["verdict"]["word"], "STACK-MEMBER", record["verdict"])
         self.assertEqual(len(record["runs"]), 2 * 9)
+        self.assertEqual(record["plan"]["body"], json.loads(plan.read_text()))
         self.assertGreater(record["analysis"]["speedup"], 1.0)
         sizes = {run_["env_bytes"] for run_ in record["runs"]}
         self.assertEqual(len(sizes), 1, "both arms have an environment of one length")
