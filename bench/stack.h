@@ -19,9 +19,10 @@ struct StackPlan {
   std::string lane = "engine";  // "window" can say no more than STACK-MEMBER
   std::string numerics = "fast";
   int threads = 1;
-  nlohmann::json model;         // {file_bytes, head_sha256}
-  std::vector<PlanTier> tiers;  // bench/tiers.h
-  int rounds = 0;               // a multiple of the orders there are; see rounds_for
+  nlohmann::json model;              // {file_bytes, head_sha256}
+  std::vector<PlanTier> tiers;       // bench/tiers.h
+  std::vector<std::string> needles;  // bench/needles.h: asked of S and stock before the first round
+  int rounds = 0;                    // a multiple of the orders there are; see rounds_for
   int burn_in_rounds = 1;
   int repeat = 2;  // timed runs of a tier in a process
   double alpha = 0.05;

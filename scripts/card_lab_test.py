@@ -31,7 +31,7 @@ def main():
             print(first.stderr.strip())
             return 77
         prove = ["prove", *tiny, "--ops", "router_topk", "--pairs", 8, "--blocks", 2, "--screen-blocks", 2, "--block-us", 100,
-                 "--json", "-"]
+                 "--needles", "none", "--json", "-"]
         made = json.loads(run(*prove).stdout)
         members = made["members"]
         assert made["complete"] and [m["variant"] for m in members] == ["device"], made

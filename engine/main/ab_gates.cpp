@@ -63,6 +63,9 @@ void add_plan_flags(CommandLine& app, PlanFlags& f) {
   app.add_option(
          "--tiers", f.tiers, "cases to time, e.g. --tiers a,b; default: the op's typical ones")
       .delimiter(',');
+  app.add_option("--needles", f.needles, "lanes engine and window: needle checks, or none")
+      .delimiter(',')
+      .show_default();
   app.add_option("--numerics", f.numerics, "restrict default tiers to exact or fast");
   app.add_option("--pairs", f.pairs, "A/B pairs, even, 8..60; 4 with --protocol abg4")
       .show_default();

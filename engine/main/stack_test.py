@@ -50,6 +50,7 @@ class Plans(unittest.TestCase):
                               ({"tiers": plan["tiers"][:1]}, "weights sum to 0.5"),
                               ({"tiers": [dict(plan["tiers"][0]), dict(plan["tiers"][0])]}, "tier tiny is named twice"),
                               ({"tiers": []}, "/tiers"),
+                              ({"needles": ["nothing"]}, "no needle check 'nothing'"),
                               ({"members": {"gemm_quant": "nothing"}}, "gemm_quant has no variant nothing"),
                               ({"members": {"nothing": "avx2"}}, "nothing"),
                               ({"members": {}}, "/members: none"),
@@ -75,6 +76,7 @@ class Plans(unittest.TestCase):
 
     def test_flags(self):
         for flags, named in ((["--tiers", "nothing"], "no tier 'nothing': valid are"), (["--tiers", "window_512"], "not of lane engine"),
+                             (["--needles", "nothing"], "no needle check 'nothing': valid are needle_512"), (["--needles", "needle_512,needle_512"], "named twice"),
                              (["--stage", "screen"], "--stage"), (["--pairs", 9], "--pairs 9"), (["--regime", "hot"], "--regime"),
                              (["--protocol", "abg4"], "--protocol"), (["--numerics", "some"], "--numerics some")):
             done = run("plan", "--op", "gemm_quant", "--b", "avx2", "--lane", "engine", *flags, "--out", self.plan)
@@ -109,6 +111,16 @@ class Rounds(unittest.TestCase):
         self.assertEqual(record["verdict"]["word"], "STACK-MEMBER", record["verdict"])
         self.assertEqual(len(record["runs"]), 2 * 9)
         self.assertEqual(record["plan"]["body"], json.loads(plan.read_text()))
+        found = record["analysis"]["needles"]
+        self.assertEqual((found["checks"], found["agree"], found["worst"]), (9, 9, 0), "this variant is bitwise to stock")
+        self.assertEqual(found["seen"], 9, "a variant that loses a needle would show")
+        self.assertIn("so no ADOPT", record["verdict"]["reasons"][-1])
+        read = record["needles"][1]
+        read["checks"]["needle_512"][3]["logprobs"][0] += 0.02
+        (self.path / "touched.jsonl").write_text(line_of(record))
+        self.assertIn(f"needles/{read['code']}/checks: altered", run("verify", self.path / "touched.jsonl").stderr)
+        read["checks"]["needle_512"][3]["logprobs"][0] -= 0.02
+        (self.path / "touched.jsonl").unlink()
         self.assertGreater(record["analysis"]["speedup"], 1.0)
         sizes = {run_["env_bytes"] for run_ in record["runs"]}
         self.assertEqual(len(sizes), 1, "both arms have an environment of one length")
@@ -135,7 +147,7 @@ class Rounds(unittest.TestCase):
 
     def test_prove_measures_the_stack_and_resumes(self):
         flags = ["prove", "--scratch", "--ops", "gemm_quant", "--confirm", 1, "--pairs", 8, "--blocks", 2, "--screen-blocks", 2, "--bar", 2,
-                 "--stack-rounds", 8, "--stack-tiers", "ttft_17", "--out", self.path, "--json", "-"]
+                 "--needles", "none", "--stack-rounds", 8, "--stack-tiers", "ttft_17", "--out", self.path, "--json", "-"]
         done = run(*flags)
         self.assertEqual(done.returncode, 0, done.stderr)
         first = json.loads(done.stdout)
