@@ -152,6 +152,13 @@ void expect_named(json record,
   EXPECT_TRUE(found) << pointer << " gave: " << faults.front();
 }
 
+TEST(Record, WrittenBeforeTheHarnessMeasuredItselfStillVerifies) {
+  json record = small_record();
+  record.erase("harness");
+  seal_record(record);
+  EXPECT_TRUE(record_faults(record).empty());
+}
+
 TEST(Record, NamesTheFieldThatWasEdited) {
   const json record = small_record();
   const std::string tier = "/runs/4/samples/long";
@@ -163,6 +170,9 @@ TEST(Record, NamesTheFieldThatWasEdited) {
   expect_named(record, "/analysis/interval/0", 0.049, "analysis/interval/0");
   expect_named(record, "/verdict/word", "ADOPT", "verdict/word");
   expect_named(record, "/aa/sd", 0.001, "aa/sd");
+  expect_named(record, "/harness/orchestration_share", 0.001, "harness/orchestration_share");
+  expect_named(record, "/harness/work_s", 1e9, "harness: the parts are more than the whole");
+  expect_named(record, "/harness/clock_us_a_block", 0.1, "harness/clock_us_a_block");
   expect_named(record, "/plan/body/pairs", 10, "plan/sha256");
   expect_named(record, "/plan/order_seed", "7", "plan/order_seed");
   expect_named(

@@ -1,6 +1,7 @@
 #include "bench/verify.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include <nlohmann/json.hpp>
 
@@ -9,6 +10,7 @@
 #include "bench/campaign.h"
 #include "bench/card_rows.h"
 #include "bench/expert_stream.h"
+#include "bench/harness.h"
 #include "bench/plan.h"
 #include "bench/stack.h"
 #include "bench/stats.h"
@@ -109,6 +111,7 @@ std::vector<std::string> ab_faults(const json& record) {
     if (run.at("first").get<bool>() != (is_a == it->a_first))
       faults.push_back(where + "/first: not the plan's order");
   }
+  for (std::string& fault : harness_faults(record)) faults.push_back(std::move(fault));
   if (faults.empty()) {
     try {
       const json computed = analyse(record);
@@ -354,6 +357,7 @@ std::vector<VerifiedRecord> verify_records(std::string_view text,
   int line_number = 0;
   for (std::size_t begin = 0; begin < text.size();) {
     ++line_number;
+    const auto began = std::chrono::steady_clock::now();
     const auto refuse = [&](std::size_t offset, const std::string& why) {
       throw InputError(name + ": line " + std::to_string(line_number) + ", byte " +
                        std::to_string(offset) + ": " + why);
@@ -397,6 +401,7 @@ std::vector<VerifiedRecord> verify_records(std::string_view text,
     if (text.substr(begin, newline - begin) != canonical_json(record)) {
       v.faults.push_back("the line is not the canonical text of its record");
     }
+    v.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     out.push_back(std::move(v));
     begin = newline + 1;
   }

@@ -85,7 +85,13 @@ void print_answer(const json& record, const std::string& path, const json& abg4_
                   t["guard"].is_null() ? "" : t["guard"].get<std::string>().c_str());
     std::cout << text << '\n';
   }
-  std::cout << "record " << record_id(record) << " in " << path << '\n';
+  const json& h = record.at("harness");
+  std::printf("harness           %.2f %% of %.1f s wall",
+              h.at("orchestration_share").get<double>() * 100.0,
+              h.at("wall_s").get<double>());
+  if (!h.at("clock_us_a_block").is_null())
+    std::printf(", %.2f us a block inside the clock", h["clock_us_a_block"].get<double>());
+  std::cout << "\nrecord " << record_id(record) << " in " << path << '\n';
 }
 
 // The engine and window lanes: rounds of fresh processes of the whole engine, one switch apart.
