@@ -14,6 +14,7 @@
 
 #include "bench/analysis.h"
 #include "bench/child.h"
+#include "bench/cold.h"
 #include "bench/harness.h"
 #include "bench/stats.h"
 #include "bench/timing_cases.h"
@@ -442,6 +443,7 @@ class Sitting {
     r["peer"] = inputs_.peer;
     r["machine"] = inputs_.machine;
     r["build"] = build_json();
+    if (!inputs_.cold.is_null()) r["cold"] = inputs_.cold;
     r["runs"] = runs_;
     r["aa_pool"] = {{"records", inputs_.aa_pool_records}, {"d", inputs_.aa_pool}};
     json work = json::array();
@@ -615,13 +617,7 @@ json machine_record(const DeviceInfo& device) {
   utsname names{};
   m["kernel"] = ::uname(&names) == 0 ? std::string(names.release) : "";
   m["governor"] = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
-  std::int64_t largest_kib = 0;
-  for (int i = 0; i < 8; ++i) {
-    const std::string size =
-        first_line("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(i) + "/size");
-    if (!size.empty()) largest_kib = std::max<std::int64_t>(largest_kib, std::atoll(size.c_str()));
-  }
-  m["last_level_cache_bytes"] = largest_kib * 1024;
+  m["last_level_cache_bytes"] = static_cast<std::int64_t>(named_cache_bytes());
   m["gpu"] = device.backend == Backend::kCuda ? card_record() : json(nullptr);
   return m;
 }

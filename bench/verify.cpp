@@ -9,6 +9,7 @@
 #include "bench/calibration.h"
 #include "bench/campaign.h"
 #include "bench/card_rows.h"
+#include "bench/cold.h"
 #include "bench/expert_stream.h"
 #include "bench/harness.h"
 #include "bench/plan.h"
@@ -52,6 +53,26 @@ void differences(const json& stored,
     return text.size() > 60 ? text.substr(0, 57) + "..." : text;
   };
   out.push_back(path + ": stored " + brief(stored) + ", recomputed " + brief(computed));
+}
+
+// A cold claim of the host rests on a canary for every tier.
+std::vector<std::string> cold_faults(const json& record, const Plan& plan) {
+  std::vector<std::string> faults;
+  if (plan.backend != "host" || plan.regime == "hot") return faults;
+  const json cold = record.value("cold", json::object());
+  for (const PlanTier& t : plan.tiers) {
+    const std::string where = "cold/" + t.id;
+    if (!cold.contains(t.id)) {
+      faults.push_back(where + ": no canary, so the cold claim is void");
+      continue;
+    }
+    const json& c = cold[t.id];
+    const double ratio =
+        c.at("canary_bytes_per_s").get<double>() / c.at("memory_bytes_per_s").get<double>();
+    if (c.at("ratio") != ratio) faults.push_back(where + "/ratio: does not follow from the rates");
+    if (!(ratio <= kCanaryLimit)) faults.push_back(where + ": not cold, so the cold claim is void");
+  }
+  return faults;
 }
 
 std::vector<std::string> ab_faults(const json& record) {
@@ -111,6 +132,7 @@ std::vector<std::string> ab_faults(const json& record) {
     if (run.at("first").get<bool>() != (is_a == it->a_first))
       faults.push_back(where + "/first: not the plan's order");
   }
+  for (std::string& fault : cold_faults(record, plan)) faults.push_back(std::move(fault));
   for (std::string& fault : harness_faults(record)) faults.push_back(std::move(fault));
   if (faults.empty()) {
     try {

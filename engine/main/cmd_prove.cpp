@@ -680,7 +680,9 @@ int run(int argc, char** argv) {
   app.add_option("--blocks", o.blocks, "timed blocks a start when confirming").show_default();
   app.add_option("--screen-blocks", o.screen_blocks, "the same when screening").show_default();
   app.add_option("--block-us", o.block_us, "least work in a timed block").show_default();
-  app.add_option("--regime", o.regime, "hot, or cold-rotate (cuda); default: as the op meets it");
+  app.add_option("--regime",
+                 o.regime,
+                 "hot, cold-rotate, cold-flush (host); default: hot on the host, else as met");
   app.add_option("--bar", o.bar, "smallest speed-up of interest").show_default();
   app.add_option("--threads", o.threads, "host threads of each arm").show_default();
   app.add_option("--stack-rounds",

@@ -74,6 +74,17 @@ class Plans(unittest.TestCase):
         self.refused(dict(plan, lane="engine"), "`assay plan --lane engine`")
         self.refused(dict(plan, op="nothing"), "nothing")
 
+    def test_of_a_regime(self):
+        self.assertEqual(self.write("--regime", "cold-rotate")[1]["regime"], "cold-rotate")
+        self.assertEqual(self.write("--regime", "cold-flush")[1]["regime"], "cold-flush")
+        for flags, named in ((["--op", "router_topk", "--b", "stock", "--regime", "cold-rotate"], "reads no weights or cache"),
+                             (["--op", "gemm_quant", "--b", "avx2", "--regime", "warm"], "--regime warm: hot, cold-rotate"),
+                             (["--op", "gemm_quant", "--b", "avx2", "--regime", "in-engine"], "--regime in-engine"),
+                             (["--op", "gemm_quant", "--regime", "cold-flush", "--inject-slowdown", 0.5], "no share can be repeated")):
+            done = run("plan", *flags, "--out", self.path / "none.json")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(named, done.stderr)
+
     def test_flags(self):
         for flags, named in ((["--tiers", "nothing"], "no tier 'nothing': valid are"), (["--tiers", "window_512"], "not of lane engine"),
                              (["--needles", "nothing"], "no needle check 'nothing': valid are needle_512"), (["--needles", "needle_512,needle_512"], "named twice"),
@@ -134,6 +145,25 @@ class Rounds(unittest.TestCase):
         touched = run("verify", self.path / "touched.jsonl")
         self.assertEqual(touched.returncode, 1)
         self.assertIn("runs/5/samples", touched.stderr)
+
+    def test_cold_regimes(self):
+        for regime in ("cold-rotate", "cold-flush"):
+            done = run("ab", "--op", "gemv_quant", "--b", "avx2", "--tiers", "26b_gate_up_fast", "--regime", regime, "--pairs", 8, "--blocks", 2,
+                       "--block-us", 200, "--scratch", "--out", self.path, "--json", "-")
+            if "is not cold here" in done.stderr:  # this machine's caches, or what else runs on it
+                self.assertEqual(done.returncode, 1)
+                continue
+            self.assertEqual(done.returncode, 0, done.stderr)
+            record = json.loads(done.stdout)
+            self.assertEqual(record["verdict"]["word"], "STACK-MEMBER", record["verdict"])
+            cold = record["cold"]["26b_gate_up_fast"]
+            self.assertLessEqual(cold["ratio"], 1.03)
+            self.assertEqual(cold["sets"] > 1, regime == "cold-rotate")
+            for sample in (run_["samples"]["26b_gate_up_fast"] for run_ in record["runs"]):
+                self.assertEqual(sample["regime"], regime)
+                self.assertGreater(sample["outputs_checked"], 0)
+                self.assertTrue(regime == "cold-rotate" or sample["group_calls"] == 1)
+        self.assertEqual(run("verify", self.path).returncode, 0)
 
     def test_bad_requests(self):
         base = ["ab", "--op", "gemm_quant", "--b", "avx2", "--scratch", "--out", self.path]
