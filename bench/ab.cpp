@@ -232,7 +232,7 @@ class Sitting {
   }
   BlockReply run_block(StartRecord& s, const BlockRequest& request) {
     const Spending work(spent_.work_s);
-    const BlockReply reply = s.arm->block(request);
+    BlockReply reply = s.arm->block(request);
     spent_.timed_s += reply.wall_s;
     return reply;
   }

@@ -58,7 +58,7 @@ const std::vector<Needle>& needles() {
 }
 
 double needle_bound(const std::string& numerics, const std::string& backend) {
-  return numerics == "exact" || backend == "host" ? 0.01 : 1.0;
+  return numerics == "exact" || backend == "host" ? 0.01 : 2.0;
 }
 
 json judge_needles(const json& stock, const json& stack, double bound) {

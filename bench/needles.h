@@ -25,7 +25,7 @@ struct Needle {
 const std::vector<Needle>& needles();
 
 // Nats by which a token of an answer may differ between arms. 0.01 where both compute the same but for the order of float sums:
-// in the exact lane, and on the host, whose stock quantises as its variants do. 1 on a card in the fast lane, which permits
+// in the exact lane, and on the host, whose stock quantises as its variants do. 2 on a card in the fast lane, which permits
 // int8 activations beside stock's floats: near-ties of the router fall the other way.
 double needle_bound(const std::string& numerics, const std::string& backend);
 
