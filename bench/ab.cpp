@@ -14,6 +14,8 @@
 
 #include "bench/analysis.h"
 #include "bench/child.h"
+#include "bench/cold.h"
+#include "bench/harness.h"
 #include "bench/stats.h"
 #include "bench/timing_cases.h"
 #include "kernels/base/build_id.h"
@@ -65,6 +67,16 @@ class Sitting {
         content_(device.fresh_seed()) {}
 
   json run() {
+    run_pairs();
+    json r = finish();
+    spent_.wall_s =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+    r["harness"] = harness_json(spent_, r);
+    return r;
+  }
+
+ private:
+  void run_pairs() {
     const std::size_t total = schedule_.pairs.size();
     std::size_t done = 0;
     for (const ScheduledPair& pair : schedule_.pairs) {
@@ -73,10 +85,8 @@ class Sitting {
       ++done;
     }
     if (!over_ && plan_.extension) extend();
-    return finish();
   }
 
- private:
   // A discarded pair is re-run in the same order. False: the sitting is over.
   bool run_until_kept(const ScheduledPair& pair) {
     for (;;) {
@@ -119,11 +129,13 @@ class Sitting {
                {"host", nullptr},
                {"gpu", nullptr}};
       failed = !guarded(s, [&] {
+        const Spending start(spent_.start_s);
         s.arm = device_.start(s.variant, which == 1 ? plan_.a : plan_.b);
         if (!together) greet(s);
       });
     }
     for (const int which : order) {
+      const Spending start(spent_.start_s);
       if (together && !failed) failed = !guarded(arms[which], [&] { greet(arms[which]); });
     }
     if (!failed) failed = !run_blocks(pair, arms);
@@ -138,7 +150,10 @@ class Sitting {
       if (!card.empty())
         s.run["gpu"] = {
             {"tiers", tiers}, {"before", json::parse(card)}, {"after", json::parse(card_now)}};
-      if (s.arm && !failed) failed = !guarded(s, [&] { usage = s.arm->finish(); });
+      if (s.arm && !failed) {
+        const Spending end(spent_.end_s);
+        failed = !guarded(s, [&] { usage = s.arm->finish(); });
+      }
       const HostLoad now = device_.load();
       s.run["host"] = {{"cpu_s", usage.cpu_s},
                        {"involuntary_switches", usage.involuntary_switches},
@@ -146,6 +161,7 @@ class Sitting {
                        {"steal_s", now.steal_s - load.steal_s},
                        {"machine_busy_s", now.busy_s - load.busy_s},
                        {"cpu_mhz", json::array({load.mhz, now.mhz})}};
+      const Spending end(spent_.end_s);
       s.arm.reset();
     }
     const bool suspended_now = device_.suspended_s() - suspended > kSuspendedS;
@@ -201,7 +217,7 @@ class Sitting {
     const auto key = std::make_pair(s.variant, tier);
     const auto it = sizes_.find(key);
     if (it != sizes_.end()) return it->second;
-    Calibration size = s.arm->calibrate(tier, plan_.block_us);
+    Calibration size = calibrated(s, tier);
     if (plan_.injected > 0.0) {  // whole groups of the units of which one is repeated, in both arms
       const int calls = size.group_calls * size.groups;
       const int whole = size.unit_calls * injected_one_in();
@@ -209,6 +225,16 @@ class Sitting {
       size.groups = std::max(1, calls / size.group_calls);
     }
     return sizes_.emplace(key, size).first->second;
+  }
+  Calibration calibrated(StartRecord& s, int tier) {
+    const Spending work(spent_.work_s);
+    return s.arm->calibrate(tier, plan_.block_us);
+  }
+  BlockReply run_block(StartRecord& s, const BlockRequest& request) {
+    const Spending work(spent_.work_s);
+    BlockReply reply = s.arm->block(request);
+    spent_.timed_s += reply.wall_s;
+    return reply;
   }
   int injected_one_in() const { return static_cast<int>(std::lround(1.0 / plan_.injected)); }
 
@@ -255,7 +281,7 @@ class Sitting {
              ? 0
              : static_cast<int>(content_.below(static_cast<std::uint64_t>(size.groups) / 8 + 2)));
     json& samples = s.samples[plan_.tiers[static_cast<std::size_t>(tier)].id];
-    BlockReply reply = s.arm->block(request);
+    BlockReply reply = run_block(s, request);
     // A block in which the kernel took the core away is an environment event seen without looking at its time: it is
     // kept aside and measured again, once, by the same rule in
     // both arms; what remains of the waiting is subtracted (analysis.cpp, busy_time).
@@ -263,7 +289,7 @@ class Sitting {
       samples["preempted"].push_back(reply.wall_s /
                                      (static_cast<double>(request.groups) * request.group_calls));
       request.seed = content_.next();
-      reply = s.arm->block(request);
+      reply = run_block(s, request);
     }
     samples["wall"].push_back(reply.wall_s);
     samples["cpu"].push_back(reply.cpu_s);
@@ -289,7 +315,7 @@ class Sitting {
     request.tier = tier;
     request.groups = kAuditGroups;
     request.seed = content_.next();
-    const BlockReply reply = s.arm->block(request);
+    const BlockReply reply = run_block(s, request);
     json& samples = s.samples[plan_.tiers[static_cast<std::size_t>(tier)].id];
     samples["audit_s"] =
         busy_time(reply.wall_s, reply.cpu_s, reply.wait_s, plan_.threads) / kAuditGroups;
@@ -305,6 +331,7 @@ class Sitting {
   }
 
   void check(StartRecord& s, const BlockRequest& request, json& samples) {
+    const Spending check(spent_.check_s);
     const auto outputs = s.arm->outputs(request.tier);
     const std::string wrong = device_.judge(s.variant, request, outputs);
     samples["outputs_checked"] = samples["outputs_checked"].get<int>() + 1;
@@ -416,6 +443,7 @@ class Sitting {
     r["peer"] = inputs_.peer;
     r["machine"] = inputs_.machine;
     r["build"] = build_json();
+    if (!inputs_.cold.is_null()) r["cold"] = inputs_.cold;
     r["runs"] = runs_;
     r["aa_pool"] = {{"records", inputs_.aa_pool_records}, {"d", inputs_.aa_pool}};
     json work = json::array();
@@ -442,6 +470,8 @@ class Sitting {
   std::vector<json> runs_;
   std::map<std::pair<std::string, int>, Calibration> sizes_;
   std::map<std::string, ArmIdentity> identities_;
+  Spent spent_;
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   int slot_ = 0;
   int discards_ = 0;
   bool over_ = false;
@@ -587,13 +617,7 @@ json machine_record(const DeviceInfo& device) {
   utsname names{};
   m["kernel"] = ::uname(&names) == 0 ? std::string(names.release) : "";
   m["governor"] = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
-  std::int64_t largest_kib = 0;
-  for (int i = 0; i < 8; ++i) {
-    const std::string size =
-        first_line("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(i) + "/size");
-    if (!size.empty()) largest_kib = std::max<std::int64_t>(largest_kib, std::atoll(size.c_str()));
-  }
-  m["last_level_cache_bytes"] = largest_kib * 1024;
+  m["last_level_cache_bytes"] = static_cast<std::int64_t>(named_cache_bytes());
   m["gpu"] = device.backend == Backend::kCuda ? card_record() : json(nullptr);
   return m;
 }

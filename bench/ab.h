@@ -20,6 +20,7 @@ struct AbInputs {
       parity;  // {outcome, record_sha256, class, worst_rel_l2, max_ulp, cases}; outcome must be "pass"
   nlohmann::json peer;                // {name, ..} or {name: null, reason}
   nlohmann::json machine;             // see machine_record
+  nlohmann::json cold;                // by tier, see measure_coldness; null when hot or on a card
   nlohmann::json source_a, source_b;  // kernels/base/record.h source_json
   std::vector<double>
       aa_pool;  // A/A log ratios of earlier records of the same card, lane, op and tiers

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "bench/cold.h"
 #include "bench/process.h"
 #include "bench/testdata/cheat_op.h"
 #include "bench/verify.h"
@@ -173,6 +174,27 @@ TEST(Driver, FourPairsMakeNoClaim) {
               0.875,
               0.01);
   EXPECT_NE(reasons(record).find("B won 4 of 4"), std::string::npos) << reasons(record);
+}
+
+TEST(Cold, TheCanarySeesThatRepeatedReadsOfOneSetAreWarm) {
+  if (!host_device().avx2) GTEST_SKIP() << "the probe needs AVX2";
+  const OpInfo& op = find_op("gemv_quant");
+  const std::size_t tier = find_case(op, "26b_down_22_blocks_fast");
+  const json hot = measure_coldness(op, tier, "hot");
+  EXPECT_EQ(hot.at("sets"), 1);
+  EXPECT_GT(hot.at("ratio").get<double>(), kCanaryLimit) << hot;
+}
+
+TEST(Cold, SetsOfATurnAreThreeCaches) {
+  EXPECT_EQ(sets_for_turn(32.0, 3.0), 32);
+  EXPECT_EQ(sets_for_turn(32.0, 100.0), 1);
+  const OpInfo& op = find_op("gemv_quant");
+  const std::size_t tier = find_case(op, "26b_gate_up_fast");
+  HostSets sets(op, tier, "cold-rotate");
+  EXPECT_GE(static_cast<double>(sets.size()) * sets.set_bytes(),
+            kCachesToTurn * host_cache_bytes());
+  EXPECT_EQ(&sets.at(1), &sets.at(sets.size() + 1)) << "turns begin again";
+  EXPECT_NE(&sets.at(0), &sets.at(1));
 }
 
 TEST(Driver, RefusesToStartWhenThePlanCannotSeeItsOwnBar) {

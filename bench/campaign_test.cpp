@@ -10,6 +10,8 @@
 
 #include "bench/ab.h"
 #include "bench/calibration.h"
+#include "bench/ledger.h"
+#include "bench/needles.h"
 #include "bench/stack.h"
 #include "bench/synthetic.h"
 #include "kernels/base/build_id.h"
@@ -189,6 +191,26 @@ TEST(Stack, KeepsWhatWouldBeMissedAndDropsTheRest) {
   EXPECT_NEAR(found.at("analysis").at("estimate").get<double>(), 0.12, 0.002);
 }
 
+TEST(Ledger, RoundsOfAnEngineCountEveryMember) {
+  const StackPlan plan = stack_plan();
+  const auto started = ledger_lines(plan, "card", "started");
+  ASSERT_EQ(started.size(), 3U);
+  EXPECT_EQ(started[0].op, "gives_none");
+  EXPECT_EQ(started[0].a, "stock");
+  EXPECT_EQ(started[0].b, "v");
+  EXPECT_EQ(started[0].lane, "engine");
+  EXPECT_EQ(started[0].plan_sha256, stack_plan_sha256(plan));
+  json record = stack_record(plan, {{"gives_ten", 0.1}, {"gives_two", 0.02}, {"gives_none", 0.0}});
+  record.update(analyse_stack(record));
+  record["record_sha256"] = std::string(64, '1');
+  const auto finished = finished_lines(plan, "card", record);
+  ASSERT_EQ(finished.size(), 3U);
+  EXPECT_EQ(finished[0].verdict, "dropped");
+  EXPECT_EQ(finished[1].verdict, "STACK-MEMBER");
+  EXPECT_EQ(finished[1].record, std::string(64, '1'));
+  EXPECT_EQ(finished[1].event, "finished");
+}
+
 TEST(Stack, ASlowerStackIsRejectedAndAWrongSwitchVoidsTheRounds) {
   const StackPlan plan = stack_plan();
   const std::map<std::string, double> worse{
@@ -199,6 +221,74 @@ TEST(Stack, ASlowerStackIsRejectedAndAWrongSwitchVoidsTheRounds) {
   const json found = analyse_stack(record);
   EXPECT_EQ(found.at("verdict").at("word"), "INVALID");
   EXPECT_TRUE(found.at("verdict").at("dropped").empty());
+}
+
+json answers(double logprob, bool found) {
+  const json one{
+      {"logprobs", {-0.5, logprob}}, {"found", found}, {"margin", 1.0}, {"without", {-9.0, -9.0}}};
+  return {{"needle_512", json::array({one, one, one, one, one, one, one, one, one})}};
+}
+
+// A record whose stack and stock gave these answers to the needle checks.
+json needle_record(const json& stack, const json& stock) {
+  StackPlan plan = stack_plan();
+  plan.question = "whole";
+  plan.rounds = 12;
+  plan.needles = {"needle_512"};
+  json record = stack_record(plan, {{"gives_ten", 0.1}, {"gives_two", 0.1}, {"gives_none", 0.1}});
+  const auto arms = stack_arms(plan);
+  for (const auto& [arm, checks] : {std::pair{&arms[0], stack}, std::pair{&arms[1], stock}})
+    record["needles"].push_back({{"code", std::string(1, arm->code)},
+                                 {"switches_seen", arm->switches},
+                                 {"switches_echo", arm->switches},
+                                 {"checks", checks},
+                                 {"reason", ""}});
+  return record;
+}
+
+TEST(Needles, FoundByBothArmsAFasterEngineIsAdopted) {
+  const json found = analyse_stack(needle_record(answers(-0.1, true), answers(-0.1, true)));
+  EXPECT_EQ(found.at("verdict").at("word"), "ADOPT") << found.at("verdict");
+  EXPECT_EQ(found.at("analysis").at("needles").at("agree"), 9);
+  EXPECT_EQ(found.at("analysis").at("needles").at("seen"), 9);
+  const json missed = analyse_stack(needle_record(answers(-0.1, false), answers(-0.1, false)));
+  EXPECT_EQ(missed.at("verdict").at("word"), "STACK-MEMBER");
+  EXPECT_NE(missed.at("verdict").at("reasons").dump().find("finds 0 of 9 needles"),
+            std::string::npos);
+}
+
+TEST(Needles, AFastStackThatAnswersOtherwiseIsRejected) {
+  const auto word = [](const json& stack, const json& stock) {
+    return analyse_stack(needle_record(stack, stock)).at("verdict").at("word");
+  };
+  EXPECT_EQ(word(answers(-0.109, true), answers(-0.1, true)), "ADOPT");
+  EXPECT_EQ(word(answers(-0.12, true), answers(-0.1, true)), "REJECT");
+  EXPECT_EQ(word(answers(std::nan(""), true), answers(std::nan(""), true)), "REJECT");
+  json cut = answers(-0.1, true);
+  cut["needle_512"].erase(8);
+  EXPECT_EQ(word(cut, answers(-0.1, true)), "REJECT");
+  cut["needle_512"][7]["found"] = false;
+  cut["needle_512"].push_back(cut["needle_512"][0]);
+  EXPECT_EQ(word(cut, answers(-0.1, true)), "REJECT") << "stock finds one more";
+  json none = needle_record(answers(-0.1, true), answers(-0.1, true));
+  none["needles"].erase(0);
+  EXPECT_EQ(analyse_stack(none).at("verdict").at("word"), "INVALID");
+  json failed = needle_record(answers(-0.1, true), answers(-0.1, true));
+  failed["needles"][0]["reason"] = "ended by signal 11";
+  EXPECT_EQ(analyse_stack(failed).at("verdict").at("word"), "INVALID");
+}
+
+TEST(Needles, OnACardTheFastLaneMayMoveNearTies) {
+  EXPECT_EQ(needle_bound("exact", "cuda"), 0.01);
+  EXPECT_EQ(needle_bound("fast", "host"), 0.01);
+  EXPECT_EQ(needle_bound("fast", "cuda"), 2.0);
+  const auto& all = needles();
+  ASSERT_EQ(all.size(), 9U);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(all[i].ask.front(), '\n');
+    EXPECT_EQ(all[i].answer.front(), ' ') << i;
+    for (std::size_t j = 0; j < i; ++j) EXPECT_NE(all[i].answer, all[j].answer);
+  }
 }
 
 TEST(Stack, EveryOrderIsUsedEquallyOften) {

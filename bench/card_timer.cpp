@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <thread>
 
 #include <nlohmann/json.hpp>
 
+#include "bench/cold.h"
 #include "bench/kernel_trace.h"
 #include "kernels/base/error.h"
 #include "kernels/base/wait_limit.h"
@@ -16,21 +16,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr int kMostSets = 64;
-constexpr double kCachesToTurn = 3.0;  // bytes of a turn over the last-level cache
-constexpr int kLeastNodes = 32;        // calls of a graph
-
-double bytes_of(Problem& problem) {
-  double sum = 0.0;
-  for (const Field& f : problem.fields()) sum += static_cast<double>(f.bytes());
-  return sum;
-}
+constexpr int kLeastNodes = 32;  // calls of a graph
 
 int sets_for(const std::string& regime, double set_bytes, bool accumulates) {
   // A call on an in-out field must start from that field's own state: a set each for as many calls as a graph has.
   int sets = accumulates ? kLeastNodes : 1;
   if (regime == "cold-rotate")
-    sets = std::max(
-        sets, static_cast<int>(std::ceil(kCachesToTurn * gpu::device().l2_bytes / set_bytes)));
+    sets = std::max(sets, sets_for_turn(gpu::device().l2_bytes, set_bytes));
   return std::min(sets, kMostSets);
 }
 

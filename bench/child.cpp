@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "bench/card_timer.h"
+#include "bench/cold.h"
 #include "bench/run_queue.h"
 #include "kernels/base/error.h"
 #include "kernels/base/host_pool.h"
@@ -100,52 +101,77 @@ bool pin(const std::vector<int>& cpus) {
 // On the host: the calls themselves, between two readings of the clock.
 class HostTimer final : public TierTimer {
  public:
-  HostTimer(const OpInfo& op, std::size_t case_index, int variant, Stream stream)
-      : tier_(op, case_index), variant_(variant), stream_(stream) {}
-  Why ineligible() const override { return tier_.problem().ineligible(variant_, host_device()); }
-  void prepare() override { tier_.problem().prepare(variant_); }
+  HostTimer(const OpInfo& op,
+            std::size_t case_index,
+            int variant,
+            Stream stream,
+            const std::string& regime)
+      : sets_(op, case_index, regime),
+        variant_(variant),
+        stream_(stream),
+        one_call_(regime == "cold-flush") {}
+  Why ineligible() const override { return first().problem().ineligible(variant_, host_device()); }
+  void prepare() override {
+    for (std::size_t i = 0; i < sets_.size(); ++i) sets_.at(i).problem().prepare(variant_);
+  }
   TimedGroups run(int groups, int calls_a_group, std::uint64_t seed, bool warm) override {
-    Problem& problem = tier_.problem();
-    // Warm code and data with content that no timed group has.
+    // Warm code and, when hot, data with content that no timed group has.
     if (warm) {
-      tier_.freshen(group_seed(seed, -1));
-      problem.run(variant_, stream_);
+      sets_.at(turn_).freshen(group_seed(seed, -1));
+      sets_.at(turn_++).problem().run(variant_, stream_);
     }
+    sets_.flush();  // once more than there are groups, with or without a warm call
     TimedGroups result;
     for (int g = 0; g < groups; ++g) {
-      tier_.freshen(group_seed(seed, g));
-      const std::uint64_t before = tier_.fresh_hash();
+      // The set of the group's last call, whose outputs may be looked at.
+      FreshProblem& last = sets_.at(turn_ + static_cast<std::size_t>(calls_a_group) - 1);
+      last.freshen(group_seed(seed, g));
+      const std::uint64_t before = last.fresh_hash();
+      sets_.flush();
       const ThreadClocks clocks;
       const auto start = Clock::now();
-      for (int c = 0; c < calls_a_group; ++c) problem.run(variant_, stream_);
+      for (int c = 0; c < calls_a_group; ++c) sets_.at(turn_++).problem().run(variant_, stream_);
       const auto stop = Clock::now();
       clocks.add_to(result);
       if (g + 1 == groups)
-        outputs_ = tier_.copy_outputs();  // at once: work done later comes too late
+        outputs_ = last.copy_outputs();  // at once: work done later comes too late
       result.wall_s += seconds(stop - start);
-      result.inputs_intact = result.inputs_intact && tier_.fresh_hash() == before;
+      result.inputs_intact = result.inputs_intact && last.fresh_hash() == before;
     }
     return result;
   }
   std::vector<std::vector<std::byte>> outputs() override { return outputs_; }
   std::uint64_t input_hash() override {
-    tier_.freshen(0);
-    return tier_.input_hash();
+    std::uint64_t h = 0;
+    for (std::size_t i = 0; i < sets_.size(); ++i) {
+      sets_.at(i).freshen(0);
+      h = mix(h, sets_.at(i).input_hash());
+    }
+    return h;
   }
-  std::string broken_guard() override { return tier_.problem().broken_guard(); }
+  std::string broken_guard() override {
+    std::string broken;
+    for (std::size_t i = 0; i < sets_.size() && broken.empty(); ++i)
+      broken = sets_.at(i).problem().broken_guard();
+    return broken;
+  }
   // Long against the clock (0.05 %) but short against the block; a problem with in-out fields must restart from its own state at
   // every call.
   double least_group_s(double, double clock_floor_s) const override {
-    return tier_.accumulates() ? 0.0 : std::max(50e-6, 2000.0 * clock_floor_s);
+    return first().accumulates() ? 0.0 : std::max(50e-6, 2000.0 * clock_floor_s);
   }
-  int whole_calls(int calls) const override { return calls; }
+  int whole_calls(int calls) const override { return one_call_ ? 1 : calls; }
   int unit_of(int) const override { return 1; }
   json card() override { return nullptr; }
 
  private:
-  FreshProblem tier_;
+  const FreshProblem& first() const { return sets_.at(0); }
+
+  HostSets sets_;
   int variant_;
   Stream stream_;
+  bool one_call_;         // a group is one call behind a flush
+  std::size_t turn_ = 0;  // calls so far
   std::vector<std::vector<std::byte>> outputs_;
 };
 
@@ -285,7 +311,7 @@ int serve_arm(const OpInfo& op,
     if (on_card) {
       tiers.push_back(std::make_unique<CardTimer>(op, index, variant, options.regime));
     } else {
-      tiers.push_back(std::make_unique<HostTimer>(op, index, variant, stream));
+      tiers.push_back(std::make_unique<HostTimer>(op, index, variant, stream, options.regime));
     }
     const Why why = tiers.back()->ineligible();
     fallback.push_back(why == nullptr ? "" : why);
@@ -344,7 +370,7 @@ int serve_arm(const OpInfo& op,
         const double want = each > 0.0 ? group_s * 1.2 / each : calls * 2.0;
         const int next = tiers[tier]->whole_calls(
             static_cast<int>(std::min(std::max(want, calls + 1.0), calls * 8.0)));
-        if (next <= calls && on_card) break;  // no more calls fit a group
+        if (next <= calls) break;  // no more calls fit a group
         calls = next;
       }
       const int groups = std::max(1, static_cast<int>(block_s / std::max(each * calls, 1e-9)) + 1);

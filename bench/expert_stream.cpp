@@ -45,26 +45,6 @@ class Arena {
   std::byte* data_;
 };
 
-// Reads every byte once, asking for it as far ahead as the kernels do; the sum keeps the compiler from dropping the loads.
-__attribute__((target("avx2"))) std::uint64_t read_avx2(const std::byte* p, std::size_t bytes) {
-  __m256i sum[4] = {};
-  std::size_t i = 0;
-  for (; i + 256 <= bytes; i += 256) {
-    for (std::size_t j = 0; j < 4; ++j) {
-      _mm_prefetch(reinterpret_cast<const char*>(p + i + 64 * j + 8192), _MM_HINT_T0);
-    }
-    for (std::size_t j = 0; j < 8; ++j) {
-      sum[j % 4] = _mm256_add_epi64(
-          sum[j % 4], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + i + 32 * j)));
-    }
-  }
-  std::uint64_t lanes[4];
-  _mm256_storeu_si256(
-      reinterpret_cast<__m256i*>(lanes),
-      _mm256_add_epi64(_mm256_add_epi64(sum[0], sum[1]), _mm256_add_epi64(sum[2], sum[3])));
-  return lanes[0] + lanes[1] + lanes[2] + lanes[3];
-}
-
 // Wall clock, or this process's CPU time (for one thread on a machine that others use).
 double now_s(bool cpu_time) {
   if (!cpu_time) {
@@ -88,6 +68,26 @@ void fill_matrix(
 }
 
 }  // namespace
+
+__attribute__((target("avx2"))) std::uint64_t read_every_byte(const std::byte* p,
+                                                              std::size_t bytes) {
+  __m256i sum[4] = {};
+  std::size_t i = 0;
+  for (; i + 256 <= bytes; i += 256) {
+    for (std::size_t j = 0; j < 4; ++j) {
+      _mm_prefetch(reinterpret_cast<const char*>(p + i + 64 * j + 8192), _MM_HINT_T0);
+    }
+    for (std::size_t j = 0; j < 8; ++j) {
+      sum[j % 4] = _mm256_add_epi64(
+          sum[j % 4], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + i + 32 * j)));
+    }
+  }
+  std::uint64_t lanes[4];
+  _mm256_storeu_si256(
+      reinterpret_cast<__m256i*>(lanes),
+      _mm256_add_epi64(_mm256_add_epi64(sum[0], sum[1]), _mm256_add_epi64(sum[2], sum[3])));
+  return lanes[0] + lanes[1] + lanes[2] + lanes[3];
+}
 
 std::array<double, 3> quartiles(std::vector<double> values) {
   if (values.empty()) throw std::invalid_argument("quartiles of no values");
@@ -168,7 +168,7 @@ StreamResult measure_expert_stream(const StreamOptions& o,
           for (std::size_t part = begin; part < end; ++part) {
             const auto share = [&](const std::byte* p, std::size_t bytes) {
               const std::size_t step = bytes / static_cast<std::size_t>(o.threads);
-              sum += read_avx2(p + part * step, step);
+              sum += read_every_byte(p + part * step, step);
             };
             for (const auto id : ids)
               share(gate_up.data() + static_cast<std::size_t>(id) * gate_up_bytes, gate_up_bytes);

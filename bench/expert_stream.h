@@ -2,6 +2,7 @@
 // holds, each variant beside a read-only probe of the same bytes in the same round.
 #pragma once
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -43,5 +44,8 @@ std::array<double, 3> quartiles(std::vector<double> values);
 // UserError for a type without codes, HardwareError where no variant or no probe runs.
 StreamResult measure_expert_stream(const StreamOptions& options,
                                    const std::function<void(int rounds_done)>& progress = {});
+
+// Reads every byte once, asking for it as far ahead as the kernels do; the sum keeps the compiler from dropping the loads. AVX2.
+std::uint64_t read_every_byte(const std::byte* p, std::size_t bytes);
 
 }  // namespace assay

@@ -1,5 +1,6 @@
 #include "bench/ledger.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -31,6 +32,30 @@ void append_ledger(const std::string& path, const LedgerLine& l) {
 
 LedgerLine ledger_line(const Plan& plan, const std::string& card, const std::string& event) {
   return {event, plan.op, plan.a, plan.b, plan.stage, plan_sha256(plan), plan.lane, card, "", ""};
+}
+
+std::vector<LedgerLine> ledger_lines(const StackPlan& plan,
+                                     const std::string& card,
+                                     const std::string& event) {
+  std::vector<LedgerLine> lines;
+  const std::string hash = stack_plan_sha256(plan);
+  for (const auto& [op, variant] : plan.members)
+    lines.push_back({event, op, "stock", variant, "confirm", hash, plan.lane, card, "", ""});
+  return lines;
+}
+
+std::vector<LedgerLine> finished_lines(const StackPlan& plan,
+                                       const std::string& card,
+                                       const json& record) {
+  const json& verdict = record.at("verdict");
+  const json& dropped = verdict.at("dropped");
+  auto lines = ledger_lines(plan, card, "finished");
+  for (LedgerLine& line : lines) {
+    line.record = record.at("record_sha256");
+    const bool kept = std::find(dropped.begin(), dropped.end(), line.op) == dropped.end();
+    line.verdict = kept ? verdict.at("word").get<std::string>() : "dropped";
+  }
+  return lines;
 }
 
 std::string ledger_path(const std::string& root,

@@ -7,6 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "bench/plan.h"
+#include "bench/stack.h"
 
 namespace assay {
 
@@ -25,6 +26,14 @@ struct LedgerLine {
 // Appends to <folder of the card>/ledger_<backend>.jsonl (schema assay-ledger).
 void append_ledger(const std::string& path, const LedgerLine& line);
 LedgerLine ledger_line(const Plan& plan, const std::string& card, const std::string& event);
+// Rounds of a whole engine: a line for every member, each of which was timed against stock.
+std::vector<LedgerLine> ledger_lines(const StackPlan& plan,
+                                     const std::string& card,
+                                     const std::string& event);
+// The same lines when the rounds have ended: the record, and its word for the members that it keeps.
+std::vector<LedgerLine> finished_lines(const StackPlan& plan,
+                                       const std::string& card,
+                                       const nlohmann::json& record);
 // results/<card>/ledger_<backend>.jsonl, or results/scratch/ledger_<backend>.jsonl.
 std::string ledger_path(const std::string& root,
                         const std::string& card,

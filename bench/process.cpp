@@ -615,6 +615,10 @@ class ProcessDevice final : public Device {
                                  cpus.empty() ? std::string("-") : joined(cpus)}) {
       argv_.push_back(s);
     }
+    if (plan.backend == "host" && plan.regime != "hot") {
+      argv_.emplace_back("--regime");
+      argv_.push_back(plan.regime);
+    }
     if (plan.backend != "host") {
       for (const char* s : {"--backend", plan.backend.c_str(), "--regime", plan.regime.c_str()})
         argv_.emplace_back(s);

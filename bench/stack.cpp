@@ -1,10 +1,15 @@
 #include "bench/stack.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <set>
 
+#include "bench/needles.h"
 #include "bench/stats.h"
+#include "bench/tiers.h"
 #include "kernels/base/error.h"
+#include "kernels/base/json_schema.h"
 #include "kernels/base/record.h"
 #include "kernels/base/rng.h"
 #include "kernels/base/sha256.h"
@@ -86,27 +91,70 @@ std::vector<std::string> breaches(const json& record, const std::vector<StackArm
   return out;
 }
 
+// What S and stock said to the needle checks, judged; null for a plan without, or when an arm gave no answer.
+json needles_of(const json& record,
+                const StackPlan& plan,
+                const std::vector<StackArm>& arms,
+                std::vector<std::string>& invalid) {
+  if (plan.needles.empty()) return nullptr;
+  json said[2];
+  for (const json& read : record.value("needles", json::array())) {
+    for (const std::size_t a : {0U, 1U}) {
+      if (read.at("code") != std::string(1, arms[a].code)) continue;
+      said[a] = read.at("checks");
+      if (read.at("reason") != "")
+        invalid.push_back("needle checks failed: " + read["reason"].get<std::string>());
+      else if (read.at("switches_seen") != json(arms[a].switches) ||
+               read.at("switches_echo") != json(arms[a].switches))
+        invalid.emplace_back("needle checks: the process did not run the switches of its arm");
+    }
+  }
+  for (const std::string& id : plan.needles) {
+    for (const json& checks : said) {
+      if (checks.is_object() && checks.contains(id)) continue;
+      invalid.push_back("needle check " + id + " was not made in both arms");
+      return nullptr;
+    }
+  }
+  return judge_needles(said[1], said[0], needle_bound(plan.numerics, plan.backend));
+}
+
+// Why the needle checks speak against S; empty: they do not.
+std::string needle_loss(const json& n) {
+  if (n.is_null()) return "";
+  const auto count = [&](const char* key) { return std::to_string(n.at(key).get<int>()); };
+  if (n.at("agree") != n.at("checks"))
+    return "needle checks: only " + count("agree") + " of " + count("checks") +
+           " answers are within the bound of stock's";
+  if (n.at("found_stack").get<int>() < n.at("found_stock").get<int>())
+    return "needle checks: finds " + count("found_stack") + " of " + count("checks") +
+           ", stock finds " + count("found_stock");
+  return "";
+}
+
 }  // namespace
 
 json stack_plan_json(const StackPlan& p) {
   json tiers = json::array();
   for (const PlanTier& t : p.tiers)
     tiers.push_back({{"id", t.id}, {"endpoint", t.endpoint}, {"weight", t.weight}});
-  return {{"schema", "assay-stack-plan"},
-          {"schema_version", "1.0.0"},
-          {"members", p.members},
-          {"question", p.question},
-          {"backend", p.backend},
-          {"lane", p.lane},
-          {"numerics", p.numerics},
-          {"threads", p.threads},
-          {"model", p.model},
-          {"tiers", tiers},
-          {"rounds", p.rounds},
-          {"burn_in_rounds", p.burn_in_rounds},
-          {"repeat", p.repeat},
-          {"alpha", p.alpha},
-          {"bars", {{"effect", p.bar}, {"tier_min", p.tier_min}}}};
+  json out{{"schema", "assay-stack-plan"},
+           {"schema_version", "1.0.0"},
+           {"members", p.members},
+           {"question", p.question},
+           {"backend", p.backend},
+           {"lane", p.lane},
+           {"numerics", p.numerics},
+           {"threads", p.threads},
+           {"model", p.model},
+           {"tiers", tiers},
+           {"rounds", p.rounds},
+           {"burn_in_rounds", p.burn_in_rounds},
+           {"repeat", p.repeat},
+           {"alpha", p.alpha},
+           {"bars", {{"effect", p.bar}, {"tier_min", p.tier_min}}}};
+  if (!p.needles.empty()) out["needles"] = p.needles;  // absent elsewhere: plans keep their hashes
+  return out;
 }
 
 StackPlan stack_plan_from_json(const json& d, const std::string& name) {
@@ -120,6 +168,7 @@ StackPlan stack_plan_from_json(const json& d, const std::string& name) {
   p.model = d.at("model");
   for (const json& t : d.at("tiers"))
     p.tiers.push_back({t.at("id"), t.at("endpoint"), t.at("weight"), true});
+  p.needles = d.value("needles", p.needles);
   p.rounds = d.at("rounds");
   p.burn_in_rounds = d.at("burn_in_rounds");
   p.repeat = d.at("repeat");
@@ -138,6 +187,48 @@ StackPlan stack_plan_from_json(const json& d, const std::string& name) {
 
 std::string stack_plan_sha256(const StackPlan& plan) {
   return sha256_hex(canonical_json(stack_plan_json(plan)));
+}
+
+void check_stack_plan(const StackPlan& p) {
+  const auto require = [](bool good, const std::string& what) {
+    if (!good) throw UserError("plan: " + what);
+  };
+  double sum = 0.0;
+  std::set<std::string> names;
+  for (const PlanTier& t : p.tiers) {
+    const EngineTier& tier = engine_tier(t.id);
+    require((tier.endpoint == "window") == (p.lane == "window"),
+            "tier " + t.id + " is not of lane " + p.lane);
+    require(t.endpoint == tier.endpoint,
+            "tier " + t.id + ": its endpoint is " + tier.endpoint + ", not " + t.endpoint);
+    require(t.weight > 0.0, "tier " + t.id + ": weight above 0");
+    require(names.insert(t.id).second, "tier " + t.id + " is named twice");
+    sum += t.weight;
+  }
+  require(std::fabs(sum - 1.0) < 1e-9, "tier weights sum to " + std::to_string(sum) + ", not to 1");
+  names.clear();
+  for (const std::string& id : p.needles)
+    require(names.insert(needle_check(id).id).second, "needle check " + id + " is named twice");
+  require(p.rounds >= 8, "rounds " + std::to_string(p.rounds) + ": 8 to 60");
+  require(p.burn_in_rounds <= 8, "burn_in_rounds: 0 to 8");
+  require(p.repeat <= 100, "repeat: 1 to 100");
+  require(p.threads <= 256, "threads: 0 to 256");
+  require(p.bar > 1.0 && p.bar <= 10.0, "bars/effect: above 1, at most 10");
+  require(p.tier_min > 0.0 && p.tier_min < 1.0, "bars/tier_min: between 0 and 1");
+}
+
+StackPlan read_stack_plan(const json& document, const std::string& name) {
+  const json& schema =
+      schema_named("assay-stack")->at("properties").at("plan").at("properties").at("body");
+  const auto faults = schema_faults(schema, document);
+  if (!faults.empty()) throw InputError(name + ": " + faults.front());
+  StackPlan plan = stack_plan_from_json(document, name);
+  try {
+    check_stack_plan(plan);
+  } catch (const UserError& e) {
+    throw InputError(name + ": " + e.what());
+  }
+  return plan;
 }
 
 std::vector<StackArm> stack_arms(const StackPlan& plan) {
@@ -206,12 +297,23 @@ json analyse_stack(const json& record) {
          {"tiers", json::array()},
          {"members", json::array()}};
   std::vector<std::string> invalid = breaches(record, arms);
+  const json needles = needles_of(record, plan, arms, invalid);
+  if (!needles.is_null()) a["needles"] = needles;
+  const std::string lost = needle_loss(needles);
   if (static_cast<int>(whole.size()) < plan.rounds)
     invalid.push_back("only " + std::to_string(whole.size()) + " of " +
                       std::to_string(plan.rounds) + " planned rounds are complete");
   json kept = json::array();
   json dropped = json::array();
   for (const auto& [op, variant] : plan.members) kept.push_back(op);
+  if (!lost.empty()) {  // nothing is timed then
+    return {{"analysis", a},
+            {"verdict",
+             {{"word", "REJECT"},
+              {"reasons", json::array({lost})},
+              {"kept", json::array()},
+              {"dropped", json::array()}}}};
+  }
   if (whole.empty()) {
     return {{"analysis", a},
             {"verdict",
@@ -265,15 +367,21 @@ json analyse_stack(const json& record) {
       word = stats::equivalent(whole, 0.005) ? "NO-EFFECT" : "INCONCLUSIVE";
       reasons.emplace_back("the interval includes no difference");
     } else {
-      // ADOPT asks for needle checks 9/9 too, which no model of a test's size passes: they are not part of these rounds.
       word = "STACK-MEMBER";
       if (plan.lane == "window") reasons.emplace_back("faster here, engine lane pending");
       if (estimate < stats::ln(plan.bar)) reasons.emplace_back("under the bar");
       if (!(boot.percentile.low > 0.0))
         reasons.emplace_back("the bootstrap's lower end is not above zero");
       if (!pass) reasons.emplace_back("a tier is UNPROVEN");
-      if (plan.lane == "engine")
+      // Agreement with stock shows that nothing is lost; ADOPT asks that the needles are found.
+      if (plan.lane == "engine" && needles.is_null()) {
         reasons.emplace_back("needle checks were not part of the rounds, so no ADOPT");
+      } else if (plan.lane == "engine" && needles.at("found_stack") != needles.at("checks")) {
+        reasons.push_back("the model finds " + needles.at("found_stack").dump() + " of " +
+                          needles.at("checks").dump() + " needles, with stock " +
+                          needles.at("found_stock").dump() + ", so no ADOPT");
+      }
+      if (reasons.empty()) word = "ADOPT";
     }
   } else {
     kept = json::array();
@@ -292,6 +400,11 @@ std::vector<std::string> stack_faults(const json& record) {
       return {"plan/sha256: the plan was edited"};
     const auto arms = stack_arms(plan);
     const auto schedule = stack_schedule(plan);
+    for (const json& read : record.value("needles", json::array())) {
+      if (read.at("sha256") != sha256_hex(canonical_json(read.at("checks"))).substr(0, 16))
+        faults.push_back("needles/" + read.at("code").get<std::string>() +
+                         "/checks: altered after they were written");
+    }
     int slot = 0;
     for (const json& run : record.at("runs")) {
       const std::string where = "runs/" + std::to_string(slot);
@@ -312,7 +425,7 @@ std::vector<std::string> stack_faults(const json& record) {
     const json again = analyse_stack(record);
     for (const char* part : {"analysis", "verdict"}) {
       for (const auto& [key, value] : again.at(part).items()) {
-        if (record.at(part).at(key) != value)
+        if (!record.at(part).contains(key) || record[part][key] != value)
           faults.push_back(std::string(part) + "/" + key + ": recomputed " +
                            value.dump().substr(0, 60));
       }

@@ -19,9 +19,10 @@ struct StackPlan {
   std::string lane = "engine";  // "window" can say no more than STACK-MEMBER
   std::string numerics = "fast";
   int threads = 1;
-  nlohmann::json model;         // {file_bytes, head_sha256}
-  std::vector<PlanTier> tiers;  // bench/tiers.h
-  int rounds = 0;               // a multiple of the orders there are; see rounds_for
+  nlohmann::json model;              // {file_bytes, head_sha256}
+  std::vector<PlanTier> tiers;       // bench/tiers.h
+  std::vector<std::string> needles;  // bench/needles.h: asked of S and stock before the first round
+  int rounds = 0;                    // a multiple of the orders there are; see rounds_for
   int burn_in_rounds = 1;
   int repeat = 2;  // timed runs of a tier in a process
   double alpha = 0.05;
@@ -32,6 +33,11 @@ nlohmann::json stack_plan_json(const StackPlan& plan);
 // InputError naming `name` and the key.
 StackPlan stack_plan_from_json(const nlohmann::json& document, const std::string& name);
 std::string stack_plan_sha256(const StackPlan& plan);
+// What a plan must be before anything runs: tiers that exist and are of its lane, weights that sum to 1, whole rounds.
+// UserError naming which is not.
+void check_stack_plan(const StackPlan& plan);
+// A plan file: held to its schema and to the rules above. InputError naming `name` and the key or tier.
+StackPlan read_stack_plan(const nlohmann::json& document, const std::string& name);
 
 struct StackArm {
   char code = 'A';      // drawn by the plan's hash; the statistics see codes only

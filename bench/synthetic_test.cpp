@@ -152,6 +152,34 @@ void expect_named(json record,
   EXPECT_TRUE(found) << pointer << " gave: " << faults.front();
 }
 
+TEST(Record, WrittenBeforeTheHarnessMeasuredItselfStillVerifies) {
+  json record = small_record();
+  record.erase("harness");
+  seal_record(record);
+  EXPECT_TRUE(record_faults(record).empty());
+}
+
+TEST(Record, AColdClaimOfTheHostRestsOnACanaryForEveryTier) {
+  json record = small_record();
+  Plan plan = plan_from_json(record.at("plan").at("body"), "plan");
+  plan.regime = "cold-rotate";
+  AbInputs inputs = synthetic_inputs();
+  for (const PlanTier& t : plan.tiers)
+    inputs.cold[t.id] = {{"cache_bytes", 1e6},
+                         {"sets", 3},
+                         {"set_bytes", 1e6},
+                         {"memory_bytes_per_s", 8.0},
+                         {"canary_bytes_per_s", 8.0},
+                         {"ratio", 1.0}};
+  const auto device = make_synthetic_device(plan, {.name = "normal", .pair_sd = 0.005}, 0.05, 9);
+  record = run_ab(plan, *device, inputs);
+  seal_record(record);
+  EXPECT_TRUE(record_faults(record).empty()) << record_faults(record).front();
+  expect_named(record, "/cold/long/ratio", 0.5, "cold/long/ratio");
+  expect_named(record, "/cold/long/memory_bytes_per_s", 4.0, "cold/long: not cold");
+  expect_named(record, "/cold", json::object(), "cold/long: no canary");
+}
+
 TEST(Record, NamesTheFieldThatWasEdited) {
   const json record = small_record();
   const std::string tier = "/runs/4/samples/long";
@@ -163,6 +191,9 @@ TEST(Record, NamesTheFieldThatWasEdited) {
   expect_named(record, "/analysis/interval/0", 0.049, "analysis/interval/0");
   expect_named(record, "/verdict/word", "ADOPT", "verdict/word");
   expect_named(record, "/aa/sd", 0.001, "aa/sd");
+  expect_named(record, "/harness/orchestration_share", 0.001, "harness/orchestration_share");
+  expect_named(record, "/harness/work_s", 1e9, "harness: the parts are more than the whole");
+  expect_named(record, "/harness/clock_us_a_block", 0.1, "harness/clock_us_a_block");
   expect_named(record, "/plan/body/pairs", 10, "plan/sha256");
   expect_named(record, "/plan/order_seed", "7", "plan/order_seed");
   expect_named(

@@ -1,6 +1,7 @@
 #include "bench/verify.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include <nlohmann/json.hpp>
 
@@ -8,7 +9,9 @@
 #include "bench/calibration.h"
 #include "bench/campaign.h"
 #include "bench/card_rows.h"
+#include "bench/cold.h"
 #include "bench/expert_stream.h"
+#include "bench/harness.h"
 #include "bench/plan.h"
 #include "bench/stack.h"
 #include "bench/stats.h"
@@ -50,6 +53,26 @@ void differences(const json& stored,
     return text.size() > 60 ? text.substr(0, 57) + "..." : text;
   };
   out.push_back(path + ": stored " + brief(stored) + ", recomputed " + brief(computed));
+}
+
+// A cold claim of the host rests on a canary for every tier.
+std::vector<std::string> cold_faults(const json& record, const Plan& plan) {
+  std::vector<std::string> faults;
+  if (plan.backend != "host" || plan.regime == "hot") return faults;
+  const json cold = record.value("cold", json::object());
+  for (const PlanTier& t : plan.tiers) {
+    const std::string where = "cold/" + t.id;
+    if (!cold.contains(t.id)) {
+      faults.push_back(where + ": no canary, so the cold claim is void");
+      continue;
+    }
+    const json& c = cold[t.id];
+    const double ratio =
+        c.at("canary_bytes_per_s").get<double>() / c.at("memory_bytes_per_s").get<double>();
+    if (c.at("ratio") != ratio) faults.push_back(where + "/ratio: does not follow from the rates");
+    if (!(ratio <= kCanaryLimit)) faults.push_back(where + ": not cold, so the cold claim is void");
+  }
+  return faults;
 }
 
 std::vector<std::string> ab_faults(const json& record) {
@@ -109,6 +132,8 @@ std::vector<std::string> ab_faults(const json& record) {
     if (run.at("first").get<bool>() != (is_a == it->a_first))
       faults.push_back(where + "/first: not the plan's order");
   }
+  for (std::string& fault : cold_faults(record, plan)) faults.push_back(std::move(fault));
+  for (std::string& fault : harness_faults(record)) faults.push_back(std::move(fault));
   if (faults.empty()) {
     try {
       const json computed = analyse(record);
@@ -354,6 +379,7 @@ std::vector<VerifiedRecord> verify_records(std::string_view text,
   int line_number = 0;
   for (std::size_t begin = 0; begin < text.size();) {
     ++line_number;
+    const auto began = std::chrono::steady_clock::now();
     const auto refuse = [&](std::size_t offset, const std::string& why) {
       throw InputError(name + ": line " + std::to_string(line_number) + ", byte " +
                        std::to_string(offset) + ": " + why);
@@ -397,6 +423,7 @@ std::vector<VerifiedRecord> verify_records(std::string_view text,
     if (text.substr(begin, newline - begin) != canonical_json(record)) {
       v.faults.push_back("the line is not the canonical text of its record");
     }
+    v.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     out.push_back(std::move(v));
     begin = newline + 1;
   }

@@ -23,6 +23,7 @@ struct VerifiedRecord {
   // Whether the sources that were judged or timed are this build's: "current", "stale", or "stale: <what moved>"; empty for a
   // record of no variant. Stale is no fault: the record stays true of its sources.
   std::string sources;
+  double seconds = 0.0;             // that it took to verify
   std::vector<std::string> faults;  // "runs/5/samples/decode/wall: ..."; empty: verified
 };
 

@@ -65,6 +65,14 @@ class Report(unittest.TestCase):
         self.assertIn(f"runs/3/samples/{tier}", done.stderr)
         self.assertFalse((self.path / "out").exists())
 
+    def test_every_stored_record_is_verified_within_a_second(self):
+        done = run("verify", ROOT / "results", "--json", "-")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        records = [r for r in json.loads(done.stdout)["records"] if "seconds" in r]
+        self.assertGreater(len(records), 200)
+        slowest = max(records, key=lambda r: r["seconds"])
+        self.assertLessEqual(slowest["seconds"], 1.0, slowest)
+
     def test_a_record_cut_short_is_refused(self):
         _, line, _ = stored(stage="confirm")
         (self.path / "cut.jsonl").write_text(line[: len(line) // 2])

@@ -13,6 +13,7 @@
 
 #include "bench/analysis.h"
 #include "bench/child.h"
+#include "bench/cold.h"
 #include "bench/ledger.h"
 #include "bench/process.h"
 #include "bench/timing_cases.h"
@@ -63,13 +64,18 @@ void add_plan_flags(CommandLine& app, PlanFlags& f) {
   app.add_option(
          "--tiers", f.tiers, "cases to time, e.g. --tiers a,b; default: the op's typical ones")
       .delimiter(',');
+  app.add_option("--needles", f.needles, "lanes engine and window: needle checks, or none")
+      .delimiter(',')
+      .show_default();
   app.add_option("--numerics", f.numerics, "restrict default tiers to exact or fast");
   app.add_option("--pairs", f.pairs, "A/B pairs, even, 8..60; 4 with --protocol abg4")
       .show_default();
   app.add_option("--protocol", f.protocol, "signed-rank or abg4 (four pairs, bootstrap; no claim)")
       .show_default();
   app.add_option("--backend", f.backend, "host, cuda").show_default();
-  app.add_option("--regime", f.regime, "hot, or cold-rotate (cuda); default: as the op meets it");
+  app.add_option("--regime",
+                 f.regime,
+                 "hot, cold-rotate, cold-flush (host); default: hot on the host, else as met");
   app.add_option("--block-us", f.block_us, "least work in a timed block").show_default();
   app.add_option("--threads", f.threads, "host threads of each arm").show_default();
   app.add_option("--blocks", f.blocks, "timed blocks a start").show_default();
@@ -101,8 +107,9 @@ Plan plan_from_flags(const PlanFlags& flags) {
     throw UserError("--protocol " + f.protocol + ": signed-rank or abg4");
   if (!f.numerics.empty() && f.numerics != "exact" && f.numerics != "fast")
     throw UserError("--numerics " + f.numerics + ": exact or fast");
-  if (!f.regime.empty() && f.regime != "hot" && (f.regime != "cold-rotate" || f.backend != "cuda"))
-    throw UserError("--regime " + f.regime + ": hot, or with --backend cuda cold-rotate");
+  if (!f.regime.empty() && f.regime != "hot" && f.regime != "cold-rotate" &&
+      (f.regime != "cold-flush" || f.backend == "cuda"))
+    throw UserError("--regime " + f.regime + ": hot, cold-rotate, or on the host cold-flush");
   Plan p;
   p.op = op.name;
   p.backend = f.backend;
@@ -157,10 +164,16 @@ void check_plan_against(const Plan& plan, const OpInfo& op) {
   }
   if (plan.lane != "micro")
     throw UserError("lane " + plan.lane +
-                    ": a plan of cases is for the micro lane; the whole engine is --lane " +
-                    plan.lane + " --op .. --b ..");
-  if (plan.regime != "hot" && plan.backend == "host")
-    throw UserError("regime " + plan.regime + ": the host times hot calls only");
+                    ": a plan of cases is for the micro lane; `assay plan --lane " + plan.lane +
+                    "` writes one of the whole engine");
+  if (plan.regime == "hot" || plan.backend != "host") return;
+  if (!reads_memory(op))
+    throw UserError("regime " + plan.regime + ": op " + op.name +
+                    " reads no weights or cache that could be cold");
+  if (plan.regime != "cold-rotate" && plan.regime != "cold-flush")
+    throw UserError("regime " + plan.regime + ": the host has hot, cold-rotate and cold-flush");
+  if (plan.regime == "cold-flush" && plan.injected > 0.0)
+    throw UserError("regime cold-flush: a group is one call, of which no share can be repeated");
 }
 
 json parse_json_file(const std::string& path) {
@@ -316,6 +329,20 @@ void require_clean(bool scratch, const std::string& backend) {
   }
 }
 
+// The canary of every tier of a plan that is to be cold on the host. CheckError for one that is not: nothing is timed then.
+static json coldness_of(const Plan& plan, const OpInfo& op) {
+  if (plan.backend != "host" || plan.regime == "hot") return nullptr;
+  json cold = json::object();
+  for (const PlanTier& t : plan.tiers) {
+    const json& c = cold[t.id] = measure_coldness(op, find_case(op, t.id), plan.regime);
+    if (c.at("ratio").get<double>() <= kCanaryLimit) continue;
+    throw CheckError("tier " + t.id + ": regime " + plan.regime +
+                     " is not cold here: a plain read goes " + c.at("ratio").dump() +
+                     " times as fast as memory");
+  }
+  return cold;
+}
+
 json run_sitting(const Plan& plan,
                  const OpInfo& op,
                  const ParityGate& gate,
@@ -337,6 +364,7 @@ json run_sitting(const Plan& plan,
   inputs.source_a = source_json(plan.op, plan.a);
   inputs.source_b = source_json(plan.op, plan.b);
   inputs.scratch = options.scratch;
+  inputs.cold = coldness_of(plan, op);
   inputs.peer =
       options.peer_path.empty()
           ? json{{"name", nullptr},

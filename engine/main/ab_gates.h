@@ -22,6 +22,7 @@ struct PlanFlags {
   std::string protocol = "signed-rank";
   std::string numerics;
   std::vector<std::string> tiers;
+  std::vector<std::string> needles{"needle_512"};  // lane engine; {"none"}: none
   int pairs = 12;
   int threads = 1;
   int blocks = 30;

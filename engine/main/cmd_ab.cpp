@@ -7,9 +7,9 @@
 
 #include "bench/ab.h"
 #include "bench/analysis.h"
+#include "bench/ledger.h"
 #include "bench/process.h"
 #include "bench/stack.h"
-#include "bench/tiers.h"
 #include "engine/main/ab_gates.h"
 #include "engine/main/command.h"
 #include "engine/main/engine_rounds.h"
@@ -85,43 +85,30 @@ void print_answer(const json& record, const std::string& path, const json& abg4_
                   t["guard"].is_null() ? "" : t["guard"].get<std::string>().c_str());
     std::cout << text << '\n';
   }
-  std::cout << "record " << record_id(record) << " in " << path << '\n';
+  const json& h = record.at("harness");
+  std::printf("harness           %.2f %% of %.1f s wall",
+              h.at("orchestration_share").get<double>() * 100.0,
+              h.at("wall_s").get<double>());
+  if (!h.at("clock_us_a_block").is_null())
+    std::printf(", %.2f us a block inside the clock", h["clock_us_a_block"].get<double>());
+  std::cout << "\nrecord " << record_id(record) << " in " << path << '\n';
 }
 
 // The engine and window lanes: rounds of fresh processes of the whole engine, one switch apart.
-int run_engine(const PlanFlags& flags, const EngineRounds& options, const std::string& json_path) {
-  const OpInfo& op = op_of(flags.op, flags.backend);
-  if (flags.b == "stock" || op.find(flags.b) < 0)
-    throw UserError("--b " + flags.b + ": op " + op.name + " has no such variant");
-  if (flags.a != "stock") throw UserError("--a " + flags.a + ": this lane compares with stock");
-  StackPlan plan;
-  plan.members = {{op.name, flags.b}};
-  plan.backend = flags.backend;
-  plan.lane = flags.lane;
-  plan.numerics = flags.numerics.empty() ? "fast" : flags.numerics;
-  plan.threads = flags.threads;
-  plan.bar = flags.bar;
-  plan.model = model_json(options.model);
-  std::vector<std::string> tiers = flags.tiers;
-  if (tiers.empty())
-    tiers = flags.lane == "engine" ? std::vector<std::string>{"tiny", "read_128"}
-                                   : std::vector<std::string>{"window_512"};
-  for (const std::string& id : tiers) {
-    const EngineTier& tier = engine_tier(id);
-    if ((tier.endpoint == "window") != (flags.lane == "window"))
-      throw UserError("tier " + id + " is not of lane " + flags.lane);
-    plan.tiers.push_back({id, tier.endpoint, 1.0 / static_cast<double>(tiers.size()), true});
+int run_rounds(const StackPlan& plan, const EngineRounds& options, const std::string& json_path) {
+  const std::string card = device_of(plan.backend).name;
+  for (const auto& [name, variant] : plan.members) {
+    const ParityGate gate = run_parity_gate(op_of(name, plan.backend),
+                                            variant,
+                                            plan.backend,
+                                            results_folder(options.out, card, options.scratch));
+    if (gate.passed()) continue;
+    for (LedgerLine& line : ledger_lines(plan, card, "refused")) {
+      line.verdict = "parity of " + name + "/" + variant + " failed";
+      append_ledger(ledger_path(options.out, card, plan.backend, options.scratch), line);
+    }
+    throw CheckError("parity of " + name + "/" + variant + " failed: REJECT, nothing is timed");
   }
-  plan.rounds = flags.pairs;
-  if (flags.pairs < 8 || rounds_for(2, flags.pairs) != flags.pairs || flags.pairs > 60)
-    throw UserError("--pairs " + std::to_string(flags.pairs) + ": an even number from 8 to 60");
-  const ParityGate gate =
-      run_parity_gate(op,
-                      flags.b,
-                      flags.backend,
-                      results_folder(options.out, device_of(flags.backend).name, options.scratch));
-  if (!gate.passed())
-    throw CheckError("parity of " + op.name + "/" + flags.b + " failed: REJECT, nothing is timed");
   const json record = *run_engine_rounds(plan, options);
   write_json(json_path, canonical_json(record));
   if (json_path != "-")
@@ -129,6 +116,41 @@ int run_engine(const PlanFlags& flags, const EngineRounds& options, const std::s
               << "\nrecord " << record_id(record) << '\n';
   const std::string word = record.at("verdict").at("word");
   return static_cast<int>(word == "INVALID" || word == "REJECT" ? Exit::kCheckFailed : Exit::kGood);
+}
+
+// What is wrong with a plan read from a file is that file's fault.
+template <class F>
+decltype(auto) of_file(const std::string& path, F&& body) {
+  try {
+    return body();
+  } catch (const UserError& e) {
+    if (path.empty()) throw;
+    throw InputError(path + ": " + e.what());
+  }
+}
+
+bool is_plan_of_rounds(const json& document, const std::string& path) {
+  const json schema = document.is_object() ? document.value("schema", json()) : json();
+  if (schema != "assay-stack-plan" && schema != "assay-plan")
+    throw InputError(path + ": /schema: neither assay-plan nor assay-stack-plan");
+  return schema == "assay-stack-plan";
+}
+
+StackPlan rounds_from_file(const json& document,
+                           const std::string& path,
+                           const std::string& model) {
+  StackPlan plan = read_stack_plan(document, path);
+  of_file(path, [&] {
+    for (const auto& [name, variant] : plan.members) {
+      if (variant == "stock" || op_of(name, plan.backend).find(variant) < 0)
+        throw UserError("members/" + name + ": op " + name + " has no variant " + variant);
+    }
+  });
+  if (plan.model != model_json(model))
+    throw InputError("--model " + model + ": not the model of " + path + ", which has " +
+                     plan.model.at("file_bytes").dump() + " bytes and head_sha256 " +
+                     plan.model.at("head_sha256").get<std::string>().substr(0, 16));
+  return plan;
 }
 
 int run(int argc, char** argv) {
@@ -160,18 +182,26 @@ int run(int argc, char** argv) {
 
   if (plan_path.empty() == flags.op.empty())
     throw UserError("give either --plan P.json or --op OP --b VARIANT");
-  if (plan_path.empty() && (flags.lane == "engine" || flags.lane == "window")) {
-    require_clean(scratch, flags.backend);
+  const json document = plan_path.empty() ? json() : parse_json_file(plan_path);
+  const bool rounds = plan_path.empty() ? flags.lane == "engine" || flags.lane == "window"
+                                        : is_plan_of_rounds(document, plan_path);
+  if (rounds) {
     if (model.empty()) model = shipped_model();
     if (!std::filesystem::is_regular_file(model))
       throw InputError("--model '" + model + "': no such file");
-    return run_engine(flags, {model, out, scratch, 0.0}, json_path);
+    const StackPlan plan = plan_path.empty() ? rounds_from_flags(flags, model)
+                                             : rounds_from_file(document, plan_path, model);
+    require_clean(scratch, plan.backend);
+    return run_rounds(plan, {model, out, scratch, 0.0}, json_path);
   }
-  const Plan plan = plan_path.empty() ? plan_from_flags(flags)
-                                      : plan_from_json(parse_json_file(plan_path), plan_path);
+  const Plan plan =
+      plan_path.empty() ? plan_from_flags(flags) : plan_from_json(document, plan_path);
   require_clean(scratch, plan.backend);
-  const OpInfo& op = op_of(plan.op, plan.backend);
-  check_plan_against(plan, op);
+  const OpInfo& op = of_file(plan_path, [&]() -> const OpInfo& {
+    const OpInfo& found = op_of(plan.op, plan.backend);
+    check_plan_against(plan, found);
+    return found;
+  });
   const ParityGate gate = run_parity_gate(
       op, plan.b, plan.backend, results_folder(out, device_of(plan.backend).name, scratch));
   std::string path;

@@ -8,6 +8,7 @@
 
 #include "engine/main/command.h"
 #include "engine/main/model_options.h"
+#include "engine/main/needle_read.h"
 #include "engine/main/tier_tokens.h"
 #include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
@@ -40,6 +41,14 @@ double run_tier(Session& session, const TierTokens& t, bool led, std::vector<Tok
   return std::chrono::duration<double>(stop - start).count();
 }
 
+// "a,b" in its parts.
+std::vector<std::string> listed(const std::string& text) {
+  std::vector<std::string> names;
+  std::stringstream list(text);
+  for (std::string name; std::getline(list, name, ',');) names.push_back(name);
+  return names;
+}
+
 int run(int argc, char** argv) {
   CommandLine app(
       "One arm of an engine round; started by `assay prove` and `assay ab --lane engine`.",
@@ -47,22 +56,27 @@ int run(int argc, char** argv) {
       "assay engine-arm --model F --tiers natural --repeat 2");
   ModelOptions model_options;
   std::string tiers;
+  std::string needles;
   int repeat = 2;
   add_model_options(app, model_options);
-  app.add_option("--tiers", tiers, "names of bench/tiers.h").required();
+  app.add_option("--tiers", tiers, "names of bench/tiers.h");
+  app.add_option("--needles", needles, "names of bench/needles.h: read and asked, not timed");
   app.add_option("--repeat", repeat, "timed runs of a tier, after one that is not timed");
   app.parse(argc, argv);
   if (repeat < 1 || repeat > 100) throw UserError("--repeat: 1 to 100");
   ModelSettings settings = resolve(model_options);
-  std::vector<std::string> names;
-  std::stringstream list(tiers);
-  for (std::string name; std::getline(list, name, ',');) names.push_back(engine_tier(name).id);
+  if (tiers.empty() && needles.empty()) throw UserError("--tiers or --needles: name one");
+  const auto names = listed(tiers);
+  const auto checks = listed(needles);
   std::vector<TierTokens> work;
+  std::vector<NeedleTokens> hidden;
   {
     const Tokenizer tokenizer = Tokenizer::load(GgufFile::open(model_options.model));
     for (const auto& name : names) work.push_back(tier_tokens(engine_tier(name), tokenizer));
+    for (const auto& name : checks) hidden.push_back(needle_tokens(needle_check(name), tokenizer));
   }
   for (const TierTokens& t : work) settings.context = std::max(settings.context, t.total());
+  for (const NeedleTokens& t : hidden) settings.context = std::max(settings.context, t.total());
   const auto model = open_model(model_options.model, settings);
   Session session(*model);
   json samples = json::object();
@@ -77,6 +91,9 @@ int run(int argc, char** argv) {
     }
     written[names[i]] = ids;
   }
+  json asked = json::object();
+  for (std::size_t i = 0; i < checks.size(); ++i)
+    asked[checks[i]] = read_needles(session, hidden[i]);
   json switches = json::object();
   for (const auto& [op, choice] : model->selection().choices) {
     if (choice.variant != "stock") switches[op] = choice.variant;
@@ -84,7 +101,8 @@ int run(int argc, char** argv) {
   std::cout << json{{"switches", switches},
                     {"armed", armed_json(*model)},
                     {"samples", samples},
-                    {"written", written}}
+                    {"written", written},
+                    {"needles", asked}}
                    .dump()
             << std::endl;
   return 0;

@@ -1,5 +1,6 @@
 // assay plan: writes the plan of an A/B, to be looked at, committed and run.
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 
 #include <nlohmann/json.hpp>
@@ -7,6 +8,7 @@
 #include "bench/ledger.h"
 #include "engine/main/ab_gates.h"
 #include "engine/main/command.h"
+#include "engine/main/engine_rounds.h"
 #include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
 #include "kernels/base/program.h"
@@ -16,6 +18,37 @@ namespace assay {
 namespace {
 
 using nlohmann::json;
+
+// What both kinds of plan say when they are written.
+json written(const std::string& hash, const std::string& out, std::size_t runs) {
+  return {{"schema", "assay-plan-written"},
+          {"schema_version", 1},
+          {"plan_sha256", hash},
+          {"path", out},
+          {"planned_mde", nullptr},
+          {"runs", runs}};
+}
+
+int write_rounds(const PlanFlags& flags,
+                 std::string model,
+                 const std::string& out,
+                 const std::string& json_path) {
+  if (model.empty()) model = shipped_model();
+  if (!std::filesystem::is_regular_file(model))
+    throw InputError("--model '" + model + "': no such file");
+  const StackPlan plan = rounds_from_flags(flags, model);
+  write_file_atomic(out, stack_plan_json(plan).dump(1) + "\n");
+  const std::string hash = stack_plan_sha256(plan);
+  const std::size_t runs = stack_schedule(plan).size() * stack_arms(plan).size();
+  write_json(json_path, written(hash, out, runs).dump());
+  if (json_path == "-") return 0;
+  std::cout << "plan " << hash.substr(0, 16) << " in " << out << ": " << flags.op << "/" << flags.b
+            << " against stock in lane " << plan.lane << ", " << plan.rounds << " rounds, " << runs
+            << " process starts, tiers";
+  for (const PlanTier& t : plan.tiers) std::cout << ' ' << t.id;
+  std::cout << '\n';
+  return 0;
+}
 
 int run(int argc, char** argv) {
   CommandLine app(
@@ -27,6 +60,7 @@ int run(int argc, char** argv) {
   std::string json_path;
   std::string stage;
   std::string results = "results";
+  std::string model;
   int family_size = 1;
   double extension_s0 = 0.0;
   int max_pairs = 24;
@@ -42,12 +76,18 @@ int run(int argc, char** argv) {
   app.add_option("--max-pairs", max_pairs, "end of the extension").show_default();
   app.add_option("--results", results, "folder with earlier records, for the planned MDE")
       .show_default();
+  app.add_option("--model", model, "lanes window and engine: the model; default: the shipped one");
   app.add_option("--out", out, "plan file to write").required();
   app.add_option("--json", json_path, "write the outcome as JSON to PATH, or to stdout for -");
   app.parse(argc, argv);
   if (!stage.empty() && stage != "screen" && stage != "confirm")
     throw UserError("--stage " + stage + ": screen or confirm");
   if (flags.op.empty()) throw UserError("--op: name the op");
+  if (flags.lane == "engine" || flags.lane == "window") {
+    if (!stage.empty() || family_size != 1 || extension_s0 != 0.0)
+      throw UserError("--stage, --family-size and --extension-s0 are for the micro lane");
+    return write_rounds(flags, model, out, json_path);
+  }
 
   Plan plan = plan_from_flags(flags);
   if (!stage.empty()) plan.stage = stage;
@@ -58,14 +98,9 @@ int run(int argc, char** argv) {
 
   const PlannedPower power = planned_power(plan, aa_pool(plan, results, true).d);
   const std::string hash = plan_sha256(plan);
-  write_json(json_path,
-             json{{"schema", "assay-plan-written"},
-                  {"schema_version", 1},
-                  {"plan_sha256", hash},
-                  {"path", out},
-                  {"planned_mde", power.known ? json(power.mde) : json(nullptr)},
-                  {"runs", 2 * make_schedule(plan).pairs.size()}}
-                 .dump());
+  json outcome = written(hash, out, 2 * make_schedule(plan).pairs.size());
+  if (power.known) outcome["planned_mde"] = power.mde;
+  write_json(json_path, outcome.dump());
   if (json_path == "-") return 0;
   std::cout << "plan " << hash.substr(0, 16) << " in " << out << ": " << plan.op << "/" << plan.b
             << " against " << plan.a << ", " << plan.pairs << " pairs, "

@@ -19,6 +19,7 @@
 #include "bench/analysis.h"
 #include "bench/campaign.h"
 #include "bench/ledger.h"
+#include "bench/needles.h"
 #include "bench/process.h"
 #include "bench/tiers.h"
 #include "engine/main/ab_gates.h"
@@ -59,6 +60,7 @@ struct Options {
   int block_us = 2000;
   std::string model;  // of the stack rounds; empty: the shipped one
   std::vector<std::string> stack_tiers{"tiny", "read_128"};
+  std::vector<std::string> needles{"needle_512"};
   int stack_rounds = 12;  // at least; 0: no stack
 };
 
@@ -375,6 +377,7 @@ class Campaign {
       plan.tiers.push_back(
           {id, tier.endpoint, 1.0 / static_cast<double>(o_.stack_tiers.size()), true});
     }
+    if (o_.needles != std::vector<std::string>{"none"}) plan.needles = o_.needles;
     plan.repeat = 1;
     plan.rounds = rounds_for(static_cast<int>(stack_arms(plan).size()), o_.stack_rounds);
     return plan;
@@ -423,7 +426,8 @@ class Campaign {
     }
     for (const json& op : dropped) drop(op, lane);
     set_.stacks.erase(lane);
-    if (!members.empty() && last->at("verdict").at("word") == "STACK-MEMBER") {
+    const json& word = last->at("verdict").at("word");
+    if (!members.empty() && (word == "STACK-MEMBER" || word == "ADOPT")) {
       set_.stacks[lane] = {last->at("record_sha256"), members, last->at("analysis").at("speedup")};
     }
     set_.recorded_utc = utc_now();
@@ -676,7 +680,9 @@ int run(int argc, char** argv) {
   app.add_option("--blocks", o.blocks, "timed blocks a start when confirming").show_default();
   app.add_option("--screen-blocks", o.screen_blocks, "the same when screening").show_default();
   app.add_option("--block-us", o.block_us, "least work in a timed block").show_default();
-  app.add_option("--regime", o.regime, "hot, or cold-rotate (cuda); default: as the op meets it");
+  app.add_option("--regime",
+                 o.regime,
+                 "hot, cold-rotate, cold-flush (host); default: hot on the host, else as met");
   app.add_option("--bar", o.bar, "smallest speed-up of interest").show_default();
   app.add_option("--threads", o.threads, "host threads of each arm").show_default();
   app.add_option("--stack-rounds",
@@ -685,6 +691,9 @@ int run(int argc, char** argv) {
       .show_default();
   app.add_option("--stack-tiers", o.stack_tiers, "workloads of those rounds (bench/tiers.h)")
       .delimiter(',');
+  app.add_option("--needles", o.needles, "needle checks before those rounds, or none")
+      .delimiter(',')
+      .show_default();
   app.add_option("--model", o.model, "model of those rounds; default: the shipped one");
   app.add_option("--out", o.out, "results folder").show_default();
   app.add_flag("--scratch", o.scratch, "allow a dirty tree; watermarked, never armed by `proven`");
@@ -700,6 +709,9 @@ int run(int argc, char** argv) {
   if (o.stack_rounds != 0 && (o.stack_rounds < 8 || o.stack_rounds > 60))
     throw UserError("--stack-rounds " + std::to_string(o.stack_rounds) + ": 0, or 8 to 60");
   for (const std::string& id : o.stack_tiers) engine_tier(id);  // now, and not after the campaign
+  if (o.needles != std::vector<std::string>{"none"}) {
+    for (const std::string& id : o.needles) needle_check(id);
+  }
   if (!o.model.empty() && !fs::is_regular_file(o.model))
     throw InputError("--model " + o.model + ": no such file");
   require_clean(o.scratch, o.backend);

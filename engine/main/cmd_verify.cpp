@@ -43,6 +43,7 @@ class Verifier {
                          {"subject", r.subject},
                          {"scratch", r.scratch},
                          {"sources", r.sources.empty() ? json(nullptr) : json(r.sources)},
+                         {"seconds", r.seconds},
                          {"faults", r.faults}});
       ++records_;
     }

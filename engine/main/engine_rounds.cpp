@@ -18,7 +18,10 @@
 #include <unistd.h>
 
 #include "bench/ab.h"
+#include "bench/ledger.h"
 #include "bench/process.h"
+#include "bench/tiers.h"
+#include "engine/main/ab_gates.h"
 #include "kernels/base/build_id.h"
 #include "kernels/base/device_info.h"
 #include "kernels/base/env.h"
@@ -83,11 +86,12 @@ json switches_seen(pid_t pid, const StackPlan& plan, json& bytes) {
   return seen;
 }
 
-// Starts one arm and waits for its end; fills the run. Why it failed, or empty.
-std::string run_arm(const std::vector<std::string>& args,
+// Starts one arm and waits for its end; fills the run's environment and switches. Why it failed, or empty.
+std::string ask_arm(const std::vector<std::string>& args,
                     const std::vector<std::string>& env,
                     const StackPlan& plan,
-                    json& run) {
+                    json& run,
+                    json& answer) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return "cannot open a pipe";
   posix_spawn_file_actions_t actions;
@@ -133,10 +137,20 @@ std::string run_arm(const std::vector<std::string>& args,
   if (hang) return "no answer within " + std::to_string(static_cast<int>(kArmLimitS)) + " s";
   if (WIFSIGNALED(status)) return "ended by signal " + std::to_string(WTERMSIG(status));
   if (WEXITSTATUS(status) != 0) return "exit " + std::to_string(WEXITSTATUS(status));
-  const json answer = json::parse(text, nullptr, false);
+  answer = json::parse(text, nullptr, false);
   if (!answer.is_object() || !answer.contains("samples") || !answer.contains("switches"))
     return "answered with no record";
   run["switches_echo"] = answer.at("switches");
+  return "";
+}
+
+// One timed run of a round.
+std::string run_arm(const std::vector<std::string>& args,
+                    const std::vector<std::string>& env,
+                    const StackPlan& plan,
+                    json& run) {
+  json answer;
+  if (std::string why = ask_arm(args, env, plan, run, answer); !why.empty()) return why;
   run["armed"] = answer.at("armed");
   run["samples"] = answer.at("samples");
   run["written"] = answer.at("written");
@@ -146,6 +160,28 @@ std::string run_arm(const std::vector<std::string>& args,
       return "answered without tier " + t.id;
   }
   return "";
+}
+
+// The needle checks of one arm: untimed, so in a process of its own.
+json read_needles_of(const std::vector<std::string>& args,
+                     const StackPlan& plan,
+                     const StackArm& arm) {
+  json read{{"code", std::string(1, arm.code)},
+            {"env_bytes", 0},
+            {"switches_seen", json::object()},
+            {"switches_echo", json::object()},
+            {"checks", json::object()}};
+  json answer;
+  read["reason"] = ask_arm(args, environment_of(plan, arm), plan, read, answer);
+  if (read["reason"] == "") read["checks"] = answer.at("needles");
+  read["sha256"] = sha256_hex(canonical_json(read["checks"])).substr(0, 16);
+  return read;
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
+  return text;
 }
 
 }  // namespace
@@ -167,25 +203,53 @@ std::string shipped_model() {
   return std::filesystem::exists(path) ? path.string() : "";
 }
 
+StackPlan rounds_from_flags(const PlanFlags& flags, const std::string& model) {
+  const OpInfo& op = op_of(flags.op, flags.backend);
+  if (flags.b == "stock" || op.find(flags.b) < 0)
+    throw UserError("--b " + flags.b + ": op " + op.name + " has no such variant");
+  if (flags.a != "stock") throw UserError("--a " + flags.a + ": this lane compares with stock");
+  if (flags.protocol != "signed-rank" || flags.injected != 0.0 || !flags.regime.empty())
+    throw UserError("--protocol, --inject-slowdown and --regime are for the micro lane");
+  StackPlan plan;
+  plan.members = {{op.name, flags.b}};
+  plan.backend = flags.backend;
+  plan.lane = flags.lane;
+  plan.numerics = flags.numerics.empty() ? "fast" : flags.numerics;
+  if (plan.numerics != "exact" && plan.numerics != "fast")
+    throw UserError("--numerics " + flags.numerics + ": exact or fast");
+  plan.threads = flags.threads;
+  plan.bar = flags.bar;
+  plan.model = model_json(model);
+  std::vector<std::string> tiers = flags.tiers;
+  if (tiers.empty())
+    tiers = flags.lane == "engine" ? std::vector<std::string>{"tiny", "read_128"}
+                                   : std::vector<std::string>{"window_512"};
+  for (const std::string& id : tiers)
+    plan.tiers.push_back(
+        {id, engine_tier(id).endpoint, 1.0 / static_cast<double>(tiers.size()), true});
+  plan.rounds = flags.pairs;
+  if (flags.pairs < 8 || rounds_for(2, flags.pairs) != flags.pairs || flags.pairs > 60)
+    throw UserError("--pairs " + std::to_string(flags.pairs) + ": an even number from 8 to 60");
+  if (flags.needles != std::vector<std::string>{"none"}) plan.needles = flags.needles;
+  check_stack_plan(plan);
+  return plan;
+}
+
 std::optional<json> run_engine_rounds(const StackPlan& plan, const EngineRounds& o) {
   const auto arms = stack_arms(plan);
   const auto schedule = stack_schedule(plan);
-  std::string tiers;
-  for (const PlanTier& t : plan.tiers) tiers += (tiers.empty() ? "" : ",") + t.id;
-  const std::vector<std::string> args{"assay",
-                                      "engine-arm",
-                                      "--model",
-                                      o.model,
-                                      "--backend",
-                                      plan.backend,
-                                      "--numerics",
-                                      plan.numerics,
-                                      "--threads",
-                                      std::to_string(plan.threads),
-                                      "--tiers",
-                                      tiers,
-                                      "--repeat",
-                                      std::to_string(plan.repeat)};
+  std::vector<std::string> tiers;
+  for (const PlanTier& t : plan.tiers) tiers.push_back(t.id);
+  std::vector<std::string> args{"assay",
+                                "engine-arm",
+                                "--model",
+                                o.model,
+                                "--backend",
+                                plan.backend,
+                                "--numerics",
+                                plan.numerics,
+                                "--threads",
+                                std::to_string(plan.threads)};
   json record{{"schema", "assay-stack"},
               {"schema_version", "1.0.0"},
               {"scratch", o.scratch},
@@ -200,9 +264,23 @@ std::optional<json> run_engine_rounds(const StackPlan& plan, const EngineRounds&
     record["arms"].push_back(
         {{"code", std::string(1, a.code)}, {"without", a.without}, {"switches", a.switches}});
   for (const auto& [op, variant] : plan.members) record["sources"][op] = source_digest(op, variant);
+  const std::string card = device_of(plan.backend).name;
+  const std::string ledger = ledger_path(o.out, card, plan.backend, o.scratch);
+  for (const LedgerLine& line : ledger_lines(plan, card, "started")) append_ledger(ledger, line);
   Progress progress("rounds", schedule.size() * arms.size());
-  const auto began = Clock::now();
   bool failed = false;
+  if (!plan.needles.empty()) {
+    std::vector<std::string> ask = args;
+    ask.insert(ask.end(), {"--needles", joined(plan.needles)});
+    record["needles"] = json::array();
+    for (const std::size_t which : {0U, 1U}) {  // S and stock
+      record["needles"].push_back(read_needles_of(ask, plan, arms[which]));
+      failed = failed || record["needles"].back()["reason"] != "";
+    }
+    failed = failed || analyse_stack(record).at("verdict").at("word") == "REJECT";
+  }
+  args.insert(args.end(), {"--tiers", joined(tiers), "--repeat", std::to_string(plan.repeat)});
+  const auto began = Clock::now();
   for (std::size_t round = 0; round < schedule.size() && !failed; ++round) {
     for (const int which : schedule[round]) {
       const StackArm& arm = arms[static_cast<std::size_t>(which)];
@@ -233,8 +311,8 @@ std::optional<json> run_engine_rounds(const StackPlan& plan, const EngineRounds&
   }
   record["recorded_utc"] = utc_now();
   record.update(analyse_stack(record));
-  append_record(results_folder(o.out, device_of(plan.backend).name, o.scratch) + "/stack.jsonl",
-                record);
+  append_record(results_folder(o.out, card, o.scratch) + "/stack.jsonl", record);
+  for (const LedgerLine& line : finished_lines(plan, card, record)) append_ledger(ledger, line);
   return record;
 }
 

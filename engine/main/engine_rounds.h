@@ -18,6 +18,10 @@ nlohmann::json model_json(const std::string& path);
 // The model that the repository ships, found beside the results folder; empty when there is none.
 std::string shipped_model();
 
+struct PlanFlags;  // engine/main/ab_gates.h
+// The plan of one variant against stock in the lanes engine and window. UserError naming the flag.
+StackPlan rounds_from_flags(const PlanFlags& flags, const std::string& model);
+
 struct EngineRounds {
   std::string model;
   std::string out = "results";
@@ -25,7 +29,7 @@ struct EngineRounds {
   double seconds_left =
       0.0;  // 0: no limit; else nothing is kept when the rounds would not end in time
 };
-// The sealed record, appended to <folder>/stack.jsonl; nothing when the time does not suffice, which is judged after the
+// The sealed record, appended to <folder>/stack.jsonl, every member in the ledger before the first run and after the last; nothing when the time does not suffice, which is judged after the
 // burn-in and from its length alone. A failing arm ends the rounds and is in the record.
 std::optional<nlohmann::json> run_engine_rounds(const StackPlan& plan, const EngineRounds& options);
 

@@ -132,6 +132,15 @@ TEST_F(Prove, RunsResumesAndArms) {
   EXPECT_EQ(verified.code, 0) << verified.err;
   EXPECT_NE(verified.out.find("1 proven sets"), std::string::npos) << verified.out;
 
+  for (const std::string& line : lines_of(records)) {
+    // What the harness took beside its arms' work; the bounds of bench.md are for an idle machine and for stored records.
+    const json harness = json::parse(line).at("harness");
+    EXPECT_GT(harness.at("timed_s").get<double>(), 0.0);
+    EXPECT_LE(harness.at("timed_s").get<double>(), harness.at("work_s").get<double>());
+    EXPECT_LT(harness.at("orchestration_share").get<double>(), 0.5) << harness;
+    EXPECT_LE(harness.at("clock_us_a_block").get<double>(), 2.0) << harness;
+  }
+
   // Nothing is measured again; what is missing is, by the same plan.
   const auto lines = lines_of(records);
   ASSERT_EQ(lines.size(), 2U);  // screening, confirmation

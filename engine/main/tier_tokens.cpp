@@ -5,9 +5,7 @@
 #include "kernels/base/error.h"
 
 namespace assay {
-namespace {
 
-// The first `count` tokens of a text, which begins again as often as it must; all of it for 0.
 std::vector<TokenId> first_tokens(const std::string& text,
                                   int count,
                                   bool bos,
@@ -21,8 +19,6 @@ std::vector<TokenId> first_tokens(const std::string& text,
     return ids;
   }
 }
-
-}  // namespace
 
 TierTokens tier_tokens(const EngineTier& tier, const Tokenizer& tokenizer) {
   TierTokens out;

@@ -14,6 +14,11 @@ struct TierTokens {
   int write = 0;               // then written
   int total() const { return static_cast<int>(depth.size() + read.size()) + write; }
 };
+// The first `count` tokens of a text of bench/tiers, which begins again as often as it must; all of it for 0.
+std::vector<TokenId> first_tokens(const std::string& text,
+                                  int count,
+                                  bool bos,
+                                  const Tokenizer& tokenizer);
 TierTokens tier_tokens(const EngineTier& tier, const Tokenizer& tokenizer);
 
 }  // namespace assay
