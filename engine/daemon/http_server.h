@@ -21,8 +21,8 @@ struct HttpSettings {
   std::chrono::milliseconds head_deadline{5'000};  // also of a handshake
   std::chrono::milliseconds body_deadline{30'000};
   std::chrono::milliseconds idle_deadline{60'000};  // between two requests of a connection
-  std::chrono::milliseconds write_stall{30'000};
-  std::chrono::milliseconds grace{5'000};  // for the running turn at a stop
+  std::chrono::milliseconds write_stall{30'000};    // without a byte that reaches the reader
+  std::chrono::milliseconds grace{5'000};           // for the running turn at a stop
 };
 
 class HttpServer {

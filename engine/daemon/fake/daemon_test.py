@@ -614,6 +614,22 @@ class Stop(unittest.TestCase):
             s.close()
         self.assertEqual(d.stop()[0], 0)
 
+    def test_reader_behind_a_small_window_is_served_while_bytes_move(self):
+        """For longer than the limit no write ends: the kernel has room for the next one only when much of it has left."""
+        d = Daemon(PROGRAM, "--write-stall-ms", "600")
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # before the window is told
+            s.connect(("127.0.0.1", d.port))
+            s.sendall(request_bytes("POST", "/v1/chat", script(tokens=["y" * 8000], repeat=1000, stream=False)))
+            s.settimeout(10)
+            read_head(s)
+            until = time.monotonic() + 2.4
+            while time.monotonic() < until:
+                s.recv(1024)
+                time.sleep(0.05)
+            self.assertEqual(d.metrics()["assay_connections"], 2)  # the scrape's own
+        self.assertEqual(d.stop()[0], 0)
+
     def test_out_of_descriptors_pauses_and_recovers(self):
         d = Daemon("/bin/sh", "-c", f"ulimit -n 64; exec {PROGRAM}")
         try:
