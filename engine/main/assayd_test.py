@@ -43,12 +43,16 @@ class Served(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         cls.process.send_signal(signal.SIGTERM)
-        code = cls.process.wait(30)
-        log = cls.text()
+        try:
+            code = cls.process.wait(30)
+        except subprocess.TimeoutExpired:
+            cls.process.kill()
+            code = f"{cls.process.wait()} after 30 s"
+        cls.log_text = cls.text()
         cls.log.close()
         cls.folder.cleanup()
         if code != 0:
-            raise AssertionError(f"exit code {code}: {log}")
+            raise AssertionError(f"exit code {code}: {cls.log_text}")
 
 class Stock(Served):
     def test_a_conversation_computes_only_what_is_new(self):
@@ -154,6 +158,33 @@ class Snapshots(unittest.TestCase):
             os.rename(folder + ".away", folder)
             self.assertRegex(again.text(), r"\[error\] snapshot session\.more: .*No such file")
             again.tearDownClass()
+
+
+    def test_what_is_no_regular_file_holds_nobody_up(self):
+        for make in (os.mkfifo, os.mkdir):
+            with self.subTest(make.__name__), tempfile.TemporaryDirectory() as folder:
+                one = serve("--snapshot-dir", folder)
+                self.turn(one)
+                one.tearDownClass()
+                path, = (os.path.join(folder, f) for f in os.listdir(folder) if f.endswith(".kv"))
+                os.remove(path)
+                make(path)
+                again = serve("--snapshot-dir", folder)
+                self.assertEqual(self.turn(again)["prefix"], "cold:snapshot_damaged (snapshot that is not a regular file)")
+                end = time.monotonic() + 20
+                while not os.path.isfile(path) and time.monotonic() < end:  # what lay there made way
+                    time.sleep(0.02)
+                os.remove(path)
+                make(path)  # while the session is open
+                self.assertEqual(self.turn(again)["prefix"], "hit")
+                again.tearDownClass()
+                self.assertIn(f"[error] snapshot session.talk: {path}: is not a regular file", again.log_text)
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkfifo(os.path.join(folder, "lock"))
+            out = subprocess.run([OPTIONS.program, "--model", OPTIONS.model, "--snapshot-dir", folder], capture_output=True, text=True,
+                                 timeout=60, env=Served.environment())
+            self.assertEqual(out.returncode, 2, out.stderr)
+            self.assertIn(os.path.join(folder, "lock") + ": is not a regular file", out.stderr)
 
 
 class Proven(unittest.TestCase):
