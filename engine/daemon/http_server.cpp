@@ -641,6 +641,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool finished_ = false;
 };
 
+std::string with_port(const std::string& host, int port) {
+  const bool v6 = host.find(':') != std::string::npos;
+  return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
 // The process may have been started with few descriptors while more are allowed.
 void raise_file_limit() {
   rlimit limit{};
@@ -783,7 +788,8 @@ HttpServer::HttpServer(Service& service, HttpSettings settings, bool has_key)
   const tcp::endpoint endpoint(address, static_cast<std::uint16_t>(s.port));
   const auto step = [&](const char* what) {
     if (error)
-      throw UserError(fmt::format("{}:{}: cannot {}: {}", s.host, s.port, what, error.message()));
+      throw UserError(
+          fmt::format("{}: cannot {}: {}", with_port(s.host, s.port), what, error.message()));
   };
   state_->acceptor.open(endpoint.protocol(), error);
   step("open");
@@ -797,6 +803,8 @@ HttpServer::HttpServer(Service& service, HttpSettings settings, bool has_key)
 }
 
 HttpServer::~HttpServer() = default;
+
+std::string HttpServer::address() const { return with_port(state_->settings.host, port()); }
 
 int HttpServer::port() const { return state_->acceptor.local_endpoint().port(); }
 

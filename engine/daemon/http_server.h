@@ -34,6 +34,8 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
+  // "127.0.0.1:3000", "[::1]:3000"
+  std::string address() const;
   int port() const;
   // Serves until SIGTERM or SIGINT and until every turn has had its terminal frame. False: the engine failed.
   bool run();

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,12 +25,12 @@ class Served(unittest.TestCase):
         cls.log = open(os.path.join(cls.folder.name, "log"), "w+", encoding="utf-8")
         cls.process = subprocess.Popen([OPTIONS.program, "--model", OPTIONS.model, "--port", "0", *cls.FLAGS],
                                        stderr=cls.log, env=cls.environment())
-        port = None
-        while port is None:
+        url = None
+        while url is None:
             if cls.process.poll() is not None:
                 raise AssertionError("assayd ended: " + cls.text())
-            port = re.search(r"listening on http://127\.0\.0\.1:(\d+)", cls.text())
-        cls.client = Client(f"http://127.0.0.1:{port.group(1)}", timeout=60)
+            url = re.search(r"listening on (http://\S+)\n", cls.text())
+        cls.client = Client(url.group(1), timeout=60)
 
     @staticmethod
     def environment():
@@ -209,6 +210,18 @@ class Proven(unittest.TestCase):
             self.assertEqual(proofs["set"], path)
             self.assertEqual(list(proofs["ops"]), ["gemv_quant"])
             self.assertEqual(proofs["ops"]["gemv_quant"]["ab_record"], "ab" * 32)
+
+
+class Addresses(unittest.TestCase):
+    def test_an_ipv6_address_has_brackets_in_its_url(self):
+        try:
+            socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+        except OSError as error:
+            self.skipTest(f"no ::1 here: {error}")
+        one = serve("--host", "::1")
+        self.addCleanup(one.tearDownClass)
+        self.assertRegex(one.text(), r"listening on http://\[::1\]:\d+\n")
+        self.assertEqual(one.client.call("GET", "/v1/health")["state"], "ready")
 
 
 class Flags(unittest.TestCase):
