@@ -3,32 +3,20 @@
 
     engine/main/stack_test.py --assay PROGRAM
 """
-import argparse
 import json
 import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
-
-def run(*arguments):
-    return subprocess.run([ASSAY, *map(str, arguments)], capture_output=True, text=True, check=False)
-
-
-def line_of(record):
-    return json.dumps(record, sort_keys=True, separators=(",", ":")) + "\n"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+from assay_testing import InFolder, line_of, main, run
 
 
 @unittest.skipUnless(" avx2" in pathlib.Path("/proc/cpuinfo").read_text(), "no variant runs on this machine")
-class Rounds(unittest.TestCase):
+class Rounds(InFolder):
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.path = pathlib.Path(self.folder.name)
+        super().setUp()
         self.stored = self.path / "scratch" / "stack.jsonl"
-
-    def tearDown(self):
-        self.folder.cleanup()
 
     def test_engine_lane(self):
         flags = ["ab", "--op", "gemm_quant", "--b", "avx2", "--lane", "engine", "--tiers", "ttft_17", "--pairs", 8, "--scratch", "--out", self.path]
@@ -90,8 +78,4 @@ class Rounds(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--assay", required=True)
-    options, rest = parser.parse_known_args()
-    ASSAY = options.assay
-    unittest.main(argv=[sys.argv[0], *rest])
+    main()
