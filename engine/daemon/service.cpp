@@ -136,6 +136,11 @@ json model_json(const ModelInfo& m, std::int64_t created_s) {
           {"context", m.context}};
 }
 
+HttpAnswer with_ignored(json answer, const std::vector<std::string>& ignored) {
+  if (!ignored.empty()) answer["ignored"] = ignored;
+  return json_answer(answer);
+}
+
 json finite_vector(const std::vector<float>& v) {
   json list = json::array();
   for (const float f : v) list.push_back(f);
@@ -275,6 +280,12 @@ void Service::handle(HttpCall call, const std::shared_ptr<Exchange>& exchange) {
   }
   const Route& route = *found;
   const auto next_id = [](const char* kind) { return kind + random_id(); };
+  const auto submit_answer = [&](const char* kind, auto prepare, auto run) {
+    submit(std::make_shared<AnswerJob>(
+               *this, next_id(kind), route.path, exchange, std::move(prepare), std::move(run)),
+           exchange,
+           route.path);
+  };
   switch (route.kind) {
     case RouteKind::kPage:
       reply(exchange,
@@ -293,67 +304,48 @@ void Service::handle(HttpCall call, const std::shared_ptr<Exchange>& exchange) {
       return;
     case RouteKind::kEmbed: {
       auto request = std::make_shared<EmbedRequest>();
-      submit(std::make_shared<AnswerJob>(
-                 *this,
-                 next_id("embed-"),
-                 route.path,
-                 exchange,
-                 [this, request, body = std::move(call.body)]() -> std::optional<HttpAnswer> {
-                   const auto error = decode_embed(body, backend_.info(), *request);
-                   return error ? std::optional(error_answer(*error)) : std::nullopt;
-                 },
-                 [this, request](const std::atomic<bool>& cancelled) {
-                   EmbedResult result;
-                   if (const auto error = backend_.embed(*request, result, cancelled))
-                     return error_answer(*error);
-                   json vectors = json::array();
-                   for (const auto& v : result.vectors) vectors.push_back(finite_vector(v));
-                   return json_answer({{"space", result.space},
-                                       {"vectors", std::move(vectors)},
-                                       {"usage", {{"prompt_tokens", result.prompt_tokens}}}});
-                 }),
-             exchange,
-             route.path);
+      submit_answer(
+          "embed-",
+          [this, request, body = std::move(call.body)]() -> std::optional<HttpAnswer> {
+            const auto error = decode_embed(body, backend_.info(), *request);
+            return error ? std::optional(error_answer(*error)) : std::nullopt;
+          },
+          [this, request](const std::atomic<bool>& cancelled) {
+            EmbedResult result;
+            if (const auto error = backend_.embed(*request, result, cancelled))
+              return error_answer(*error);
+            json vectors = json::array();
+            for (const auto& v : result.vectors) vectors.push_back(finite_vector(v));
+            return json_answer({{"space", result.space},
+                                {"vectors", std::move(vectors)},
+                                {"usage", {{"prompt_tokens", result.prompt_tokens}}}});
+          });
       return;
     }
     case RouteKind::kTokenize:
-      submit(std::make_shared<AnswerJob>(
-                 *this,
-                 next_id("tokenize-"),
-                 route.path,
-                 exchange,
-                 [this, body = std::move(call.body)]() -> std::optional<HttpAnswer> {
-                   TokenizeRequest request;
-                   if (const auto error = decode_tokenize(body, request))
-                     return error_answer(*error);
-                   json answer{{"tokens", backend_.tokenize(request.content, request.special)}};
-                   if (!request.ignored.empty()) answer["ignored"] = request.ignored;
-                   return json_answer(answer);
-                 },
-                 nullptr),
-             exchange,
-             route.path);
+      submit_answer(
+          "tokenize-",
+          [this, body = std::move(call.body)]() -> std::optional<HttpAnswer> {
+            TokenizeRequest request;
+            if (const auto error = decode_tokenize(body, request)) return error_answer(*error);
+            return with_ignored({{"tokens", backend_.tokenize(request.content, request.special)}},
+                                request.ignored);
+          },
+          nullptr);
       return;
     case RouteKind::kDetokenize:
-      submit(std::make_shared<AnswerJob>(
-                 *this,
-                 next_id("detokenize-"),
-                 route.path,
-                 exchange,
-                 [this, body = std::move(call.body)]() -> std::optional<HttpAnswer> {
-                   DetokenizeRequest request;
-                   if (const auto error = decode_detokenize(body, backend_.info(), request))
-                     return error_answer(*error);
-                   std::string bytes;
-                   if (const auto error = backend_.detokenize(request.tokens, bytes))
-                     return error_answer(*error);
-                   json answer{{"content", bytes}};
-                   if (!request.ignored.empty()) answer["ignored"] = request.ignored;
-                   return json_answer(answer);
-                 },
-                 nullptr),
-             exchange,
-             route.path);
+      submit_answer(
+          "detokenize-",
+          [this, body = std::move(call.body)]() -> std::optional<HttpAnswer> {
+            DetokenizeRequest request;
+            if (const auto error = decode_detokenize(body, backend_.info(), request))
+              return error_answer(*error);
+            std::string bytes;
+            if (const auto error = backend_.detokenize(request.tokens, bytes))
+              return error_answer(*error);
+            return with_ignored({{"content", bytes}}, request.ignored);
+          },
+          nullptr);
       return;
     case RouteKind::kSimilarity:
       similarity(call, exchange);
