@@ -7,7 +7,6 @@
 #include "gtest/gtest.h"
 
 #include "engine/golden.h"
-#include "engine/sampler.h"
 #include "kernels/base/error.h"
 #include "kernels/base/gpu_memory.h"
 
@@ -42,36 +41,13 @@ class CardTest : public ::testing::Test {
 class GoldenCard : public CardTest {};
 class EngineCard : public CardTest {};
 
+// Of prompts, tokens or steps.
+std::size_t at_most(std::size_t simulated) { return gpu::simulated() ? simulated : kAll; }
+
 std::vector<TokenId> ids_of(int i, std::size_t most) {
   auto ids = golden().ints("ids" + std::to_string(i));
-  if (gpu::simulated() && ids.size() > most) ids.resize(most);
+  ids.resize(std::min(ids.size(), at_most(most)));
   return ids;
-}
-
-// The golden rows among the positions fed, and their distance.
-double golden_distance(Session& session, int i, std::size_t most, bool step) {
-  const auto ids = ids_of(i, most);
-  const auto positions = golden().ints("pos" + std::to_string(i));
-  const auto want = golden().floats("logits" + std::to_string(i));
-  const std::size_t vocab = want.size() / positions.size();
-  std::vector<float> got_rows;
-  std::vector<float> want_rows;
-  const auto row_of = [&](int p) {
-    return std::find(positions.begin(), positions.end(), p) - positions.begin();
-  };
-  const auto wants = [&](int p) { return row_of(p) < std::ssize(positions); };
-  const auto sink = [&](int p, std::span<const float> row) {
-    const auto from = want.begin() + row_of(p) * static_cast<std::ptrdiff_t>(vocab);
-    want_rows.insert(want_rows.end(), from, from + static_cast<std::ptrdiff_t>(vocab));
-    got_rows.insert(got_rows.end(), row.begin(), row.end());
-  };
-  if (step) {
-    for (const TokenId id : ids) session.feed({&id, 1}, wants, sink);
-  } else {
-    session.feed(ids, wants, sink);
-  }
-  EXPECT_FALSE(got_rows.empty()) << "no golden position among the tokens fed";
-  return distance(got_rows, want_rows);
 }
 
 TEST_F(GoldenCard, ExactLaneInOneBatchAndTokenByToken) {
@@ -79,7 +55,7 @@ TEST_F(GoldenCard, ExactLaneInOneBatchAndTokenByToken) {
   for (const int i : sequences()) {
     for (const bool step : {false, true}) {
       Session session(model);
-      const double d = golden_distance(session, i, step ? 6 : 12, step);
+      const double d = distances(golden_rows(session, i, step, at_most(step ? 6 : 12))).all;
       EXPECT_LE(d, 1e-5) << "sequence " << i << (step ? ", token by token" : "");
       std::printf("sequence %d%s: relative L2 %.3g\n", i, step ? " by token" : "", d);
     }
@@ -88,25 +64,7 @@ TEST_F(GoldenCard, ExactLaneInOneBatchAndTokenByToken) {
 
 TEST_F(GoldenCard, StagesOfLayers0And5AndTheRoutersChoice) {
   Model model(kShippedModel, settings(Numerics::kExact, {}));
-  std::map<std::string, std::vector<float>> got;
-  Session session(model);
-  session.set_hooks({.stage = [&](const StageChunk& c) {
-    auto& rows = got["stage.blk" + std::to_string(c.layer) + "." + c.name];
-    rows.insert(rows.end(), c.data, c.data + static_cast<std::ptrdiff_t>(c.tokens) * c.width);
-  }});
-  session.feed(golden().ints("stage_ids"));
-  for (const int layer : {0, 5}) {
-    for (const char* name : kStageNames) {
-      const std::string key = "stage.blk" + std::to_string(layer) + "." + name;
-      const auto want = golden().floats(key);
-      ASSERT_EQ(got[key].size(), want.size()) << key;
-      if (std::string(name) == "router_ids") {
-        EXPECT_EQ(got[key], want) << key;
-      } else {
-        EXPECT_LE(distance(got[key], want), 1e-5) << key;
-      }
-    }
-  }
+  EXPECT_EQ(wrong_stages(model), std::vector<std::string>{});
 }
 
 TEST_F(GoldenCard, GreedyTextOfAllPromptsIsEqual) {
@@ -284,51 +242,20 @@ Choices quantised() {
   return armed;
 }
 
-// The row whose distance is at this quantile of all rows.
-double row_distance(std::span<const float> got,
-                    std::span<const float> want,
-                    std::size_t vocab,
-                    double quantile) {
-  std::vector<double> rows;
-  for (std::size_t at = 0; at + vocab <= got.size(); at += vocab)
-    rows.push_back(distance(got.subspan(at, vocab), want.subspan(at, vocab)));
-  std::sort(rows.begin(), rows.end());
-  return rows.at(static_cast<std::size_t>(quantile * static_cast<double>(rows.size() - 1)));
-}
-
 TEST_F(GoldenCard, FastLaneWithItsOwnRoutesStaysNearAndSaysTheSame) {
   Model fast(kShippedModel, settings(Numerics::kFast, quantised()));
-  const auto vocab = static_cast<std::size_t>(fast.config().vocab);
   if (!gpu::simulated()) {
     for (const int i : sequences()) {
-      const double median = row_distance(
-          logits_of(fast, i), golden().floats("logits" + std::to_string(i)), vocab, 0.5);
+      Session session(fast);
+      const double median = distances(golden_rows(session, i)).median();
       EXPECT_LE(median, 0.04) << "sequence " << i;
       std::printf("sequence %d: median row %.4f\n", i, median);
     }
   }
-  int steps = 0;
-  int equal = 0;
-  for (const auto& prompt : golden().prompts()) {
-    auto want = prompt.at("greedy_ids").get<std::vector<TokenId>>();
-    const auto gap = prompt.at("top2_gap").get<std::vector<double>>();
-    if (gpu::simulated()) want.resize(2);
-    Session session(fast);
-    auto logits = session.feed(prompt.at("prompt_ids").get<std::vector<TokenId>>());
-    for (std::size_t i = 0; i < want.size(); ++i) {
-      const TokenId got = greedy_token(logits);
-      if (gap[i] >= 0.25) {
-        EXPECT_EQ(got, want[i]) << prompt.at("prompt") << " step " << i;
-      }
-      equal += got == want[i] ? 1 : 0;
-      ++steps;
-      logits = session.feed({&want[i], 1});
-    }
-    if (gpu::simulated()) break;
-  }
-  EXPECT_EQ(steps, gpu::simulated() ? 2 : 192);
-  EXPECT_GE(equal, 0.95 * steps);
-  std::printf("%d of %d steps equal\n", equal, steps);
+  const TeacherForced said = teacher_forced(fast, at_most(1), at_most(2));
+  EXPECT_EQ(said.wrong, std::vector<std::string>{});
+  EXPECT_EQ(said.steps, gpu::simulated() ? 2 : 192);
+  EXPECT_GE(said.equal, 0.95 * said.steps);
 }
 
 TEST_F(GoldenCard, FastLaneWithVariantsArmedIsWithinQuantisation) {
@@ -336,28 +263,16 @@ TEST_F(GoldenCard, FastLaneWithVariantsArmedIsWithinQuantisation) {
   Model exact(kShippedModel, settings(Numerics::kExact, {}));
   Model fast(kShippedModel, settings(Numerics::kFast, armed));
   for (const int i : sequences()) {
-    RouteTable routes(exact.config().layers, exact.config().experts_used);
-    {
-      Session session(exact);
-      session.set_hooks({.routed = [&](const RoutedChunk& c) { routes.record(c); }});
-      session.feed(
-          ids_of(i, 9), [](int) { return false; }, [](int, std::span<const float>) {});
-    }
+    const RouteTable routes = routes_of(exact, ids_of(i, 9));
     Session session(fast);
     session.set_hooks({.routes = &routes});
-    const double d = golden_distance(session, i, 9, false);
-    EXPECT_LE(d, 0.012) << "sequence " << i;
-    EXPECT_GT(d, 1e-6) << "sequence " << i << ": nothing was quantised";
+    const Distances d = distances(golden_rows(session, i, false, at_most(9)));
+    EXPECT_LE(d.all, 0.012) << "sequence " << i;
+    EXPECT_GT(d.all, 1e-6) << "sequence " << i << ": nothing was quantised";
     if (!gpu::simulated()) {
-      Session again(fast);
-      again.set_hooks({.routes = &routes});
-      const double row = row_distance(logits_of(again, i),
-                                      golden().floats("logits" + std::to_string(i)),
-                                      static_cast<std::size_t>(fast.config().vocab),
-                                      1.0);
-      EXPECT_LE(row, 0.03) << "sequence " << i;
+      EXPECT_LE(d.worst(), 0.03) << "sequence " << i;
     }
-    std::printf("sequence %d: relative L2 %.4f\n", i, d);
+    std::printf("sequence %d: relative L2 %.4f\n", i, d.all);
   }
 }
 

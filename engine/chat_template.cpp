@@ -674,6 +674,12 @@ ChatMessage chat_message_from_json(const nlohmann::json& message, std::size_t in
            .response = value == nullptr ? json() : *value});
     }
   }
+  const json* content = member(message, "content");
+  const bool calls = (out.role == "assistant" || out.role == "model") &&
+                     !(out.tool_calls.empty() && out.tool_responses.empty());
+  if ((content == nullptr || content->is_null()) && !calls) {
+    refuse("content", "is missing; only an assistant's message with tool_calls may be without");
+  }
   return out;
 }
 

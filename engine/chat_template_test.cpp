@@ -368,6 +368,11 @@ TEST(ChatMessageFromJson, NamesTheFieldItRefuses) {
         std::pair{R"({"content": "x"})", "messages[3].role"},
         std::pair{R"({"role": 1})", "messages[3].role"},
         std::pair{R"({"role": "user", "content": 5})", "messages[3].content"},
+        std::pair{R"({"role": "user"})", "messages[3].content: is missing"},
+        std::pair{R"({"role": "tool", "content": null})", "messages[3].content: is missing"},
+        std::pair{R"({"role": "assistant", "tool_calls": []})", "messages[3].content: is missing"},
+        std::pair{R"({"role": "user", "tool_calls": [{"function": {"name": "f"}}]})",
+                  "messages[3].content: is missing"},
         std::pair{R"({"role": "user", "content": [{"type": "x"}]})", "messages[3].content[0].type"},
         std::pair{R"({"role": "assistant", "tool_calls": [{}]})",
                   "messages[3].tool_calls[0].function"}}) {

@@ -62,7 +62,7 @@ class Compiler {
     object(schema, "", b_.start(rule), b_.end(rule), 0);
     return rule;
   }
-  std::vector<std::string> take_notes() { return std::move(notes_); }
+  std::vector<SchemaNote> take_notes() { return std::move(notes_); }
 
  private:
   [[noreturn]] void refuse(const std::string& path, const std::string& why) const {
@@ -70,7 +70,7 @@ class Compiler {
   }
   void note(const std::string& path, const std::string& why) {
     if (strict_) refuse(path, why);
-    notes_.push_back(where_ + path + ": " + why);
+    notes_.push_back({.path = where_ + path, .text = why});
   }
 
   void note_unknown(const json& schema, const std::string& path) {
@@ -559,7 +559,7 @@ class Compiler {
   std::string where_;
   bool strict_;
   GrammarBuilder& b_;
-  std::vector<std::string> notes_;
+  std::vector<SchemaNote> notes_;
   std::map<std::string, int> references_;
   int anything_ = -1;
   int any_object_ = -1;
@@ -619,7 +619,7 @@ SchemaGrammar tool_grammar(const json& tools, const ToolGrammarOptions& options)
   if (!tools.is_array()) throw InputError("tools: a list is needed");
   GrammarBuilder b;
   const int call = b.rule("call");
-  std::vector<std::string> notes;
+  std::vector<SchemaNote> notes;
   std::set<std::string> names;
   const int begun = b.state();
   const int closing = b.state();
@@ -648,7 +648,10 @@ SchemaGrammar tool_grammar(const json& tools, const ToolGrammarOptions& options)
     const int named = b.state();
     b.literal(begun, text, named);
     b.call(named, arguments, closing);
-    for (std::string& n : compiler.take_notes()) notes.push_back(std::move(n));
+    for (SchemaNote& note : compiler.take_notes()) {
+      note.tool = i;
+      notes.push_back(std::move(note));
+    }
   }
   if (!options.only.empty() && !names.contains(options.only)) {
     throw InputError("tool_choice: there is no tool '" + options.only.substr(0, 80) + "'");

@@ -4,6 +4,7 @@
 // allOf of one. Objects hold their properties in the order of their names. What else would narrow the reply is refused for
 // JSON and noted for tools.
 #pragma once
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,10 +17,15 @@ namespace assay {
 
 inline constexpr int kMaxBoundedLength = 256;  // of minLength, maxLength, minItems, maxItems
 
+// What a tool's grammar does not hold the model to.
+struct SchemaNote {
+  std::size_t tool = 0;
+  std::string path;  // "tools[0].function.parameters.properties.port.pattern"
+  std::string text;  // "not enforced"
+};
 struct SchemaGrammar {
   Grammar grammar;
-  // "tools[0].function.parameters.properties.port.pattern: not enforced"
-  std::vector<std::string> notes;
+  std::vector<SchemaNote> notes;
 };
 
 // A JSON text that fits the schema. Throws InputError naming the path in the schema for what it cannot enforce, and as

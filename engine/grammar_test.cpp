@@ -340,10 +340,12 @@ TEST(ToolGrammar, RefusesWhatACallCannotCarryAndNotesWhatItDoesNotEnforce) {
   }
   const auto noted = tool_grammar(
       json::parse(
-          R"([{"function":{"name":"a","parameters":{"properties":{"x":{"type":"string","pattern":"^a$"}}}}}])"),
+          R"([{"function":{"name":"b"}},{"function":{"name":"a","parameters":{"properties":{"x":{"type":"string","pattern":"^a$"}}}}}])"),
       {});
   ASSERT_EQ(noted.notes.size(), 1U);
-  EXPECT_EQ(noted.notes[0], "tools[0].function.parameters.properties.x.pattern: not enforced");
+  EXPECT_EQ(noted.notes[0].tool, 1U);
+  EXPECT_EQ(noted.notes[0].path, "tools[1].function.parameters.properties.x.pattern");
+  EXPECT_EQ(noted.notes[0].text, "not enforced");
 }
 
 TEST(JsonGrammar, HoldsRepliesToTheSchema) {

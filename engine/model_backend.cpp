@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <limits>
 #include <new>
@@ -56,11 +55,9 @@ std::string field_of(const std::string& message) {
   return colon == std::string::npos || field.find(' ') != std::string::npos ? std::string() : field;
 }
 
-// Whether the tool that a note "tools[2].function.parameters..: .." is about asked to be held to its whole schema.
-bool is_strict(const json& tools, const std::string& note) {
-  std::size_t index = 0;
-  if (std::sscanf(note.c_str(), "tools[%zu]", &index) != 1 || index >= tools.size()) return false;
-  const json& f = tools[index].at("function");
+// Whether the tool asked to be held to its whole schema.
+bool is_strict(const json& tool) {
+  const json& f = tool.at("function");
   return f.contains("strict") && f.at("strict") == true;
 }
 
@@ -395,13 +392,12 @@ std::shared_ptr<const Grammar> ModelBackend::grammar_of(const TurnRequest& r,
   if (!r.tool_grammar && use == ToolUse::kAuto) return nullptr;
   try {
     SchemaGrammar made = tool_grammar(r.chat->tools, {.use = use, .only = r.tool_name});
-    for (const std::string& note : made.notes) {
-      const std::size_t colon = note.find(": ");
-      lost.push_back({note.substr(0, colon), note.substr(colon + 2)});
-      if (is_strict(r.chat->tools, note))
+    for (const SchemaNote& note : made.notes) {
+      lost.push_back({note.path, note.text});
+      if (is_strict(r.chat->tools[note.tool]))
         refuse(TurnCode::kBadTools,
-               note + ", and the tool is strict",
-               lost.back().name,
+               note.path + ": " + note.text + ", and the tool is strict",
+               note.path,
                {lost.back()});
     }
     return std::make_shared<const Grammar>(std::move(made.grammar));

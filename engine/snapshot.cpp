@@ -42,6 +42,7 @@ constexpr std::size_t kHeaderDigestAt = 224;
 constexpr std::size_t kHeaderBytes = 256;
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kWriteBytes = std::size_t{1} << 20;
+constexpr const char* kNoFile = ": is not a regular file";
 constexpr std::size_t kFingerprintDigits = 16;  // of SnapshotIdentity::digest, in a file's name
 
 template <class T>
@@ -299,9 +300,14 @@ SnapshotFolder::SnapshotFolder(const std::string& path) : path_(path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   const std::string lock = path + "/lock";
-  lock_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  lock_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600);
   if (lock_ < 0) {
     throw Error(Exit::kCheckFailed, path + ": cannot hold snapshots: " + std::strerror(errno));
+  }
+  struct stat st {};
+  if (::fstat(lock_, &st) != 0 || !S_ISREG(st.st_mode)) {
+    ::close(lock_);
+    throw UserError(lock + kNoFile);
   }
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
     ::close(lock_);
@@ -326,7 +332,12 @@ void SnapshotFolder::write(const std::string& name,
   const auto done = [&] {
     if (step) step();
   };
-  OutputFile out(path_ + "/" + snapshot_file(name, shape.identity));
+  const std::string path = path_ + "/" + snapshot_file(name, shape.identity);
+  struct stat st {};
+  // To write into a FIFO would wait for its reader.
+  if (::lstat(path.c_str(), &st) == 0 && !S_ISREG(st.st_mode))
+    throw Error(Exit::kCheckFailed, path + kNoFile);
+  OutputFile out(path);
   done();
   const std::string header = snapshot_header(snapshot, shape);
   out.write(header.data(), header.size());
@@ -351,8 +362,10 @@ SnapshotRead SnapshotFolder::read(const std::string& name, const SnapshotShape& 
   if (fd < 0 && errno == ENOENT) return read_other(name, shape);
   struct stat st {};
   SnapshotRead result;
-  if (fd < 0 || ::fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+  if (fd < 0 || ::fstat(fd, &st) != 0) {
     result = bad(SnapshotState::kDamaged, "snapshot that cannot be read");
+  } else if (!S_ISREG(st.st_mode)) {
+    result = bad(SnapshotState::kDamaged, "snapshot that is not a regular file");
   } else {
     // No larger than what the context can fill: a stray file does not become memory.
     const std::size_t most =
@@ -375,12 +388,10 @@ SnapshotRead SnapshotFolder::read(const std::string& name, const SnapshotShape& 
     }
   }
   if (fd >= 0) ::close(fd);
-  if (result.state == SnapshotState::kDamaged) ::rename(path.c_str(), (path + ".bad").c_str());
-  if (result.state ==
-      SnapshotState::kForeign) {  // of a larger context: the turn's end must not overwrite it
-    result.kept = path + ".kept";
-    ::rename(path.c_str(), result.kept.c_str());
-  }
+  // Out of the way; a foreign one of this fingerprint is of a larger context.
+  if (result.state == SnapshotState::kDamaged) result.kept = path + ".bad";
+  if (result.state == SnapshotState::kForeign) result.kept = path + ".kept";
+  if (!result.kept.empty() && ::rename(path.c_str(), result.kept.c_str()) != 0) result.kept = path;
   return result;
 }
 

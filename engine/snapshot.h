@@ -62,7 +62,7 @@ enum class SnapshotState {
 struct SnapshotRead {
   SnapshotState state = SnapshotState::kMissing;
   std::string reason = {};  // "snapshot of another model", for people and the log
-  std::string kept = {};    // kForeign, of a folder: the file that holds it
+  std::string kept = {};    // kForeign and kDamaged, of a folder: the file that holds it
   Snapshot snapshot = {};
 };
 

@@ -6,11 +6,11 @@
 #include <algorithm>
 
 #include "replay/policy.h"
+#include "replay/serve_hits.h"
 
 namespace assay::replay {
 namespace {
 
-using expert_policy::MissSet;
 using expert_policy::RecencyList;
 
 class Arc {
@@ -26,25 +26,18 @@ class Arc {
 
   template <class Sink>
   std::uint32_t lookup_and_admit(const OracleGroup& g, Sink&& sink) {
-    MissSet missing;
-    std::uint32_t misses = 0;
     ++group_;
-    for (std::uint32_t r = 0; r < g.size; ++r) {
-      const std::uint32_t o = g.objects[r];
+    const Missing missing = serve_hits(g, sink, [&](std::uint32_t o) {
       member_[o] = group_;
-      if (where_[o] == kT1 || where_[o] == kT2) {
-        move(o, kT2);
-        sink.hit(r);
-      } else {
-        missing.add(r);
-        ++misses;
-      }
-    }
-    missing.for_each([&](std::uint32_t r) { sink.admit(r, serve(g.objects[r])); });
-    if (misses != 0 && g.size > 1) {
+      if (where_[o] != kT1 && where_[o] != kT2) return false;
+      move(o, kT2);
+      return true;
+    });
+    missing.ranks.for_each([&](std::uint32_t r) { sink.admit(r, serve(g.objects[r])); });
+    if (missing.count != 0 && g.size > 1) {
       for (std::uint32_t r = 0; r < g.size; ++r) move(g.objects[r], where_[g.objects[r]]);
     }
-    return misses;
+    return missing.count;
   }
 
  private:

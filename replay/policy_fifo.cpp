@@ -1,10 +1,10 @@
 // The three policies over one insertion-ordered queue: FIFO, CLOCK (one reference bit) and SIEVE.
 #include "replay/policy.h"
+#include "replay/serve_hits.h"
 
 namespace assay::replay {
 namespace {
 
-using expert_policy::MissSet;
 using expert_policy::RecencyList;
 
 enum class Kind : std::uint8_t { kFifo, kClock, kSieve };
@@ -21,22 +21,15 @@ class Queue {
 
   template <class Sink>
   std::uint32_t lookup_and_admit(const OracleGroup& g, Sink&& sink) {
-    MissSet missing;
-    std::uint32_t misses = 0;
     ++group_;
-    for (std::uint32_t r = 0; r < g.size; ++r) {
-      const std::uint32_t o = g.objects[r];
+    const Missing missing = serve_hits(g, sink, [&](std::uint32_t o) {
       member_[o] = group_;
-      if (order_.contains(o)) {
-        visited_[o] = 1;
-        sink.hit(r);
-      } else {
-        missing.add(r);
-        ++misses;
-      }
-    }
-    if (misses == 0) return 0;
-    missing.for_each([&](std::uint32_t r) {
+      if (!order_.contains(o)) return false;
+      visited_[o] = 1;
+      return true;
+    });
+    if (missing.count == 0) return 0;
+    missing.ranks.for_each([&](std::uint32_t r) {
       std::uint32_t victim = kNone;
       if (free_ != 0) {
         --free_;
@@ -47,7 +40,7 @@ class Queue {
       visited_[g.objects[r]] = 0;
       sink.admit(r, victim);
     });
-    return misses;
+    return missing.count;
   }
 
  private:

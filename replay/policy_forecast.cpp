@@ -6,11 +6,11 @@
 #include <deque>
 
 #include "replay/policy.h"
+#include "replay/serve_hits.h"
 
 namespace assay::replay {
 namespace {
 
-using expert_policy::MissSet;
 using expert_policy::RecencyList;
 
 std::uint64_t mix(std::uint64_t x) {  // the finaliser of splitmix64
@@ -105,18 +105,12 @@ class Forecast {
   template <class Sink>
   std::uint32_t lookup_and_admit(const OracleGroup& g, Sink&& sink) {
     forecaster_->advance_to(g.step);
-    MissSet missing;
-    std::uint32_t misses = 0;
-    for (std::uint32_t r = 0; r < g.size; ++r) {
-      if (order_.contains(g.objects[r])) {
-        order_.remove(g.objects[r]);
-        sink.hit(r);
-      } else {
-        missing.add(r);
-        ++misses;
-      }
-    }
-    missing.for_each([&](std::uint32_t r) {
+    const Missing missing = serve_hits(g, sink, [&](std::uint32_t o) {
+      if (!order_.contains(o)) return false;
+      order_.remove(o);
+      return true;
+    });
+    missing.ranks.for_each([&](std::uint32_t r) {
       std::uint32_t victim = kNone;
       if (free_ != 0) {
         --free_;
@@ -127,7 +121,7 @@ class Forecast {
       sink.admit(r, victim);
     });
     for (std::uint32_t r = 0; r < g.size; ++r) order_.push_newest(g.objects[r]);
-    return misses;
+    return missing.count;
   }
 
  private:

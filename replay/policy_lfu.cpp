@@ -1,11 +1,10 @@
 // Least frequently used. A count lives while its object is resident (an eviction forgets it); among the objects of the lowest
 // count the one that has been longest at that count goes.
 #include "replay/policy.h"
+#include "replay/serve_hits.h"
 
 namespace assay::replay {
 namespace {
-
-using expert_policy::MissSet;
 
 // Objects in buckets of equal count, buckets in a list by rising count; inside a bucket by time of arrival.
 class Lfu {
@@ -19,21 +18,14 @@ class Lfu {
 
   template <class Sink>
   std::uint32_t lookup_and_admit(const OracleGroup& g, Sink&& sink) {
-    MissSet missing;
-    std::uint32_t misses = 0;
     ++group_;
-    for (std::uint32_t r = 0; r < g.size; ++r) {
-      const std::uint32_t o = g.objects[r];
+    const Missing missing = serve_hits(g, sink, [&](std::uint32_t o) {
       member_[o] = group_;
-      if (nodes_[o].bucket != 0) {
-        raise(o);
-        sink.hit(r);
-      } else {
-        missing.add(r);
-        ++misses;
-      }
-    }
-    missing.for_each([&](std::uint32_t r) {
+      if (nodes_[o].bucket == 0) return false;
+      raise(o);
+      return true;
+    });
+    missing.ranks.for_each([&](std::uint32_t r) {
       std::uint32_t victim = kNone;
       if (free_ != 0) {
         --free_;
@@ -44,7 +36,7 @@ class Lfu {
       insert_after(0, 1, g.objects[r]);
       sink.admit(r, victim);
     });
-    return misses;
+    return missing.count;
   }
 
  private:

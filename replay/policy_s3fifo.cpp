@@ -7,11 +7,11 @@
 //   main: the oldest is reinserted with its counter lowered when the counter is >= 1, else it goes.
 // A member of the present group is stepped over and keeps its place and counter.
 #include "replay/policy.h"
+#include "replay/serve_hits.h"
 
 namespace assay::replay {
 namespace {
 
-using expert_policy::MissSet;
 using expert_policy::RecencyList;
 
 class S3Fifo {
@@ -27,21 +27,14 @@ class S3Fifo {
 
   template <class Sink>
   std::uint32_t lookup_and_admit(const OracleGroup& g, Sink&& sink) {
-    MissSet missing;
-    std::uint32_t misses = 0;
     ++group_;
-    for (std::uint32_t r = 0; r < g.size; ++r) {
-      const std::uint32_t o = g.objects[r];
+    const Missing missing = serve_hits(g, sink, [&](std::uint32_t o) {
       member_[o] = group_;
-      if (small_.contains(o) || main_.contains(o)) {
-        if (count_[o] < 3) ++count_[o];
-        sink.hit(r);
-      } else {
-        missing.add(r);
-        ++misses;
-      }
-    }
-    missing.for_each([&](std::uint32_t r) {
+      if (!small_.contains(o) && !main_.contains(o)) return false;
+      if (count_[o] < 3) ++count_[o];
+      return true;
+    });
+    missing.ranks.for_each([&](std::uint32_t r) {
       const std::uint32_t o = g.objects[r];
       const bool remembered = ghost_.contains(o);
       if (remembered) {
@@ -63,7 +56,7 @@ class S3Fifo {
       }
       sink.admit(r, victim);
     });
-    return misses;
+    return missing.count;
   }
 
  private:

@@ -12,12 +12,10 @@ import math
 import pathlib
 import sys
 
-import matplotlib
-
-matplotlib.use("Agg")
+import plot_frame  # before pyplot: it needs no display
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 A, B, NULL = "#4c72b0", "#dd8452", "#9a9a9a"
 GAIN, LOSS, OPEN = "#2a7f4f", "#b5322c", "#6b6b6b"  # colours of a verdict
@@ -66,7 +64,7 @@ def ratio_axis(ax, values):
         # A narrow span has no power of ten in it.
         step = next(s for s in (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5) if (high - low) / s <= 7)
         ticks = [k * step for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
-        ax.xaxis.set_major_locator(matplotlib.ticker.FixedLocator(ticks))
+        ax.xaxis.set_major_locator(FixedLocator(ticks))
     else:
         ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 1000 else (1,)))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
@@ -280,17 +278,6 @@ def plot_roofline(ax, comparisons, bandwidth):
     ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))
 
 
-def tidy(figure):
-    for ax in figure.axes:
-        ax.spines["top"].set_visible(False)
-
-
-def save(figure, path):
-    tidy(figure)
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
-
-
 def draw_comparison(record, path):
     rows, bar, floor = tier_rows(record)
     figure = plt.figure(figsize=(12.5, 11), layout="constrained")
@@ -307,7 +294,7 @@ def draw_comparison(record, path):
     plot_null(figure.add_subplot(grid[3, 1]), pool, record["analysis"]["estimate"], f"A against A: {len(pool)} pairs")
     scratch = "SCRATCH, not citable. " if record["scratch"] else ""
     figure.suptitle(f"{scratch}{name_of(record)}: {record['verdict']['word']}   record {record['record_sha256'][:16]}", fontsize=13)
-    save(figure, path)
+    plot_frame.save(figure, path)
 
 
 def spread(pair, digits=4):
@@ -399,21 +386,12 @@ def draw_stacks(entries, out):
         forest(ax, rows, plan["bars"]["effect"], plan["bars"]["tier_min"])
         ax.set_xlabel("speed ratio; whole: exact interval, members: least and most of the rounds")
         ax.set_title(f"{r['machine']['card']}: {len(plan['members'])} member(s) in the whole engine, {r['analysis']['rounds']} rounds, record {ident}")
-        save(figure, out / f"stack_{ident}.png")
+        plot_frame.save(figure, out / f"stack_{ident}.png")
         text.append(f"![stack](stack_{ident}.png)\n")
     return ["## Whole engine\n"] + text if text else []
 
 
-def main(argv):
-    if len(argv) != 3 or argv[1] == "--help":
-        print(__doc__, file=sys.stderr)
-        return 0 if argv[1:2] == ["--help"] else 2
-    report = json.loads(pathlib.Path(argv[1]).read_text())
-    if report.get("schema") != "assay-report":
-        print(f"{argv[1]}: not an assay-report list", file=sys.stderr)
-        return 3
-    out = pathlib.Path(argv[2])
-    out.mkdir(parents=True, exist_ok=True)
+def draw(report, out):
     entries = load(report)
     everything = [e["record"] for e in entries]
     wanted = [e for e in entries if e["record"]["schema"] == "abg-result"
@@ -447,7 +425,7 @@ def main(argv):
             ax.set_xlabel("A's time over B's, exact interval (green: claimed, red: rejected or invalid, grey: open)")
             ax.set_title(f"{card}: every comparison")
             ax.tick_params(axis="y", labelsize=8)
-            save(figure, out / f"forest_{slug}.png")
+            plot_frame.save(figure, out / f"forest_{slug}.png")
             text.append(f"![all comparisons](forest_{slug}.png)\n")
         text.append("| comparison | verdict | ratio | interval | pairs | sources | record |\n|---|---|---|---|---|---|---|")
         for e in of_card:
@@ -462,13 +440,13 @@ def main(argv):
         null = [d for r in everything if r["schema"] == "abg-result" and r["machine"]["card"] == card for d in r["aa"]["d"]]
         figure, ax = plt.subplots(figsize=(8, 4), layout="constrained")
         plot_null(ax, null, None, f"{card}: {len(null)} A/A pairs of all comparisons")
-        save(figure, out / f"aa_null_{slug}.png")
+        plot_frame.save(figure, out / f"aa_null_{slug}.png")
         text.append(f"\n![A against A](aa_null_{slug}.png)\n")
         if any(True for r in records for _ in work_rows(r)):
             figure, ax = plt.subplots(figsize=(11, 6), layout="constrained")
             plot_roofline(ax, records, bandwidth)
             ax.set_title(f"{card}: work against time")
-            save(figure, out / f"roofline_{slug}.png")
+            plot_frame.save(figure, out / f"roofline_{slug}.png")
             text.append(f"![roofline](roofline_{slug}.png)\n")
         ledger = [r for r in everything if r["schema"] == "assay-ledger" and r.get("card", card) == card]
         if ledger:
@@ -476,9 +454,8 @@ def main(argv):
             claimed = sum(r["event"] == "finished" and r["verdict"] in ("ADOPT", "STACK-MEMBER") for r in ledger)
             text.append(f"Ledger: {count['started']} comparisons started, {count['finished']} finished, {count['refused']} refused, {claimed} with a claim.\n")
     (out / "index.md").write_text("\n".join(text) + "\n")
-    print(out / "index.md")
-    return 0
+    return out / "index.md"
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(plot_frame.run(__doc__, "assay-report", draw))

@@ -6,13 +6,9 @@
 replay.png: hit rate by cache size, misses of a (layer, step) at the largest size, and the share of the gap between LRU
 and Belady that each policy closes. Needs numpy and matplotlib.
 """
-import json
-import pathlib
 import sys
 
-import matplotlib
-
-matplotlib.use("Agg")
+import plot_frame  # before pyplot: it needs no display
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -95,14 +91,7 @@ def plot_gap(ax, rows_of):
     ax.legend(frameon=False)
 
 
-def main(argv):
-    if len(argv) != 3 or argv[1] == "--help":
-        print(__doc__, file=sys.stderr)
-        return 0 if argv[1:2] == ["--help"] else 2
-    document = json.loads(pathlib.Path(argv[1]).read_text())
-    if document.get("schema") != "assay-replay":
-        print(f"{argv[1]}: not an assay-replay document", file=sys.stderr)
-        return 3
+def draw(document, out):
     results = [r for r in document["results"] if r["mode"] == document["results"][0]["mode"]]
     partition = results[0]["partition"]
     rows_of = by_policy([r for r in results if r["partition"] == partition])
@@ -111,7 +100,6 @@ def main(argv):
     plot_misses(axes[1], rows_of)
     plot_gap(axes[2], rows_of)
     for ax in axes:
-        ax.spines[["top", "right"]].set_visible(False)
         ax.grid(axis="y", alpha=0.25)
     trace = document["trace"]
     label = f"{trace['label']}: " if trace.get("label") else ""
@@ -120,12 +108,9 @@ def main(argv):
         f"{trace['conversations']} conversations; {results[0]['mode']} mode, {partition} cache",
         fontsize=11,
     )
-    out = pathlib.Path(argv[2])
-    out.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out / "replay.png", dpi=110)
-    print(out / "replay.png")
-    return 0
+    plot_frame.save(figure, out / "replay.png", dpi=110, without=("top", "right"))
+    return out / "replay.png"
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(plot_frame.run(__doc__, "assay-replay", draw))

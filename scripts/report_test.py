@@ -3,20 +3,14 @@
 
     scripts/report_test.py --assay PROGRAM
 """
-import argparse
 import json
 import pathlib
 import subprocess
-import sys
-import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from assay_testing import ROOT, InFolder, line_of, main, run
+
 PLOTS = subprocess.run(["/usr/bin/python3", "-c", "import numpy, matplotlib"], capture_output=True, check=False).returncode == 0
-
-
-def run(*arguments):
-    return subprocess.run([ASSAY, *map(str, arguments)], capture_output=True, text=True, check=False)
 
 
 def stored(**wanted):
@@ -29,14 +23,7 @@ def stored(**wanted):
     raise AssertionError(f"no stored record with {wanted}")
 
 
-class Report(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.path = pathlib.Path(self.folder.name)
-
-    def tearDown(self):
-        self.folder.cleanup()
-
+class Report(InFolder):
     @unittest.skipUnless(PLOTS, "no numpy and matplotlib")
     def test_a_page_and_its_plots(self):
         _, line, record = stored(stage="confirm")
@@ -58,7 +45,7 @@ class Report(unittest.TestCase):
         _, line, record = stored(stage="confirm")
         tier = record["plan"]["body"]["tiers"][0]["id"]
         record["runs"][3]["samples"][tier]["wall"][0] *= 0.5
-        (self.path / "touched.jsonl").write_text(json.dumps(record, sort_keys=True, separators=(",", ":")) + "\n")
+        (self.path / "touched.jsonl").write_text(line_of(record))
         done = run("report", self.path / "touched.jsonl", "--out", self.path / "out")
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertIn("touched.jsonl: line 1", done.stderr)
@@ -93,13 +80,13 @@ class Report(unittest.TestCase):
                               (lambda r: r.__setitem__("rng_seed", 2), "coverage/0/head")):
             record = json.loads(path.read_text())
             change(record)
-            (self.path / "changed.jsonl").write_text(json.dumps(record, sort_keys=True, separators=(",", ":")) + "\n")
+            (self.path / "changed.jsonl").write_text(line_of(record))
             changed = run("verify", self.path / "changed.jsonl")
             self.assertNotEqual(changed.returncode, 0)
             self.assertIn(named, changed.stderr)
 
 
-class Tiers(unittest.TestCase):
+class Tiers(InFolder):
     MODEL = ROOT / "engine" / "models" / "tiny-gemma4-moe-q4_0.gguf"
 
     def tokens(self, stem):
@@ -118,12 +105,10 @@ class Tiers(unittest.TestCase):
 
     def fast_profile(self):
         """The fastest of each op that runs here, so that the test is short; nobody quotes its times."""
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
         catalog = json.loads(run("catalog", "--json", "-").stdout)
         flags = pathlib.Path("/proc/cpuinfo").read_text()
         ops = {o["op"]: "avx2" for o in catalog["ops"] if any(v["name"] == "avx2" for v in o["variants"])} if " avx2" in flags else {}
-        path = pathlib.Path(folder.name) / "profile.json"
+        path = self.path / "profile.json"
         path.write_text(json.dumps({"schema": "assay-profile", "schema_version": 1, "ops": ops}))
         return path
 
@@ -134,8 +119,4 @@ class Tiers(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--assay", required=True)
-    options, rest = parser.parse_known_args()
-    ASSAY = options.assay
-    unittest.main(argv=[sys.argv[0], *rest])
+    main()

@@ -22,6 +22,8 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <fmt/format.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 
 #include "engine/daemon/exchange.h"
@@ -121,8 +123,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
   bool busy() const { return state_ == State::kBusy; }
   // Progress of any size starts the time anew: a slow reader is not a dead one, and the bound on what waits for it holds.
-  bool stalled(Clock::time_point now) const {
-    return writing_ && now - write_since_ > server_.settings.write_stall;
+  // A write ends only when the kernel has room again, long after bytes of it have left: so the kernel is asked.
+  bool stalled(Clock::time_point now) {
+    if (!writing_) return false;
+    int unacknowledged = 0;
+    if (::ioctl(socket_.native_handle(), SIOCOUTQ, &unacknowledged) == 0 &&
+        unacknowledged != unacknowledged_) {
+      unacknowledged_ = unacknowledged;
+      progress_at_ = now;
+    }
+    return now - progress_at_ > server_.settings.write_stall;
   }
   void close() {
     if (state_ == State::kClosed) return;
@@ -480,7 +490,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       const std::size_t from = i == 0 ? out_offset_ : 0;
       buffers.emplace_back(text.data() + from, text.size() - from);
     }
-    write_since_ = Clock::now();
+    progress_at_ = Clock::now();
     auto moved = [self = shared_from_this()](ErrorCode error, std::size_t n) {
       self->writing_ = false;
       if (self->state_ == State::kClosed) return;
@@ -613,8 +623,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   HttpCall call_;
   std::shared_ptr<Exchange> exchange_;
   std::deque<Piece> out_;
-  std::size_t out_offset_ = 0;  // into its first piece
-  Clock::time_point write_since_;
+  std::size_t out_offset_ = 0;     // into its first piece
+  Clock::time_point progress_at_;  // of the write under way
+  int unacknowledged_ = 0;         // bytes that the kernel holds
   std::size_t body_held_ = 0;
   std::size_t lingered_ = 0;
   Milliseconds probe_delay_{10};
@@ -629,6 +640,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool head_written_ = false;
   bool finished_ = false;
 };
+
+std::string with_port(const std::string& host, int port) {
+  const bool v6 = host.find(':') != std::string::npos;
+  return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
 
 // The process may have been started with few descriptors while more are allowed.
 void raise_file_limit() {
@@ -772,7 +788,8 @@ HttpServer::HttpServer(Service& service, HttpSettings settings, bool has_key)
   const tcp::endpoint endpoint(address, static_cast<std::uint16_t>(s.port));
   const auto step = [&](const char* what) {
     if (error)
-      throw UserError(fmt::format("{}:{}: cannot {}: {}", s.host, s.port, what, error.message()));
+      throw UserError(
+          fmt::format("{}: cannot {}: {}", with_port(s.host, s.port), what, error.message()));
   };
   state_->acceptor.open(endpoint.protocol(), error);
   step("open");
@@ -786,6 +803,8 @@ HttpServer::HttpServer(Service& service, HttpSettings settings, bool has_key)
 }
 
 HttpServer::~HttpServer() = default;
+
+std::string HttpServer::address() const { return with_port(state_->settings.host, port()); }
 
 int HttpServer::port() const { return state_->acceptor.local_endpoint().port(); }
 

@@ -21,8 +21,8 @@ struct HttpSettings {
   std::chrono::milliseconds head_deadline{5'000};  // also of a handshake
   std::chrono::milliseconds body_deadline{30'000};
   std::chrono::milliseconds idle_deadline{60'000};  // between two requests of a connection
-  std::chrono::milliseconds write_stall{30'000};
-  std::chrono::milliseconds grace{5'000};  // for the running turn at a stop
+  std::chrono::milliseconds write_stall{30'000};    // without a byte that reaches the reader
+  std::chrono::milliseconds grace{5'000};           // for the running turn at a stop
 };
 
 class HttpServer {
@@ -34,6 +34,8 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
+  // "127.0.0.1:3000", "[::1]:3000"
+  std::string address() const;
   int port() const;
   // Serves until SIGTERM or SIGINT and until every turn has had its terminal frame. False: the engine failed.
   bool run();

@@ -297,8 +297,11 @@ class TurnDecoder {
       refuse_media(v[i], where);
       try {
         chat->messages.push_back(chat_message_from_json(v[i], i));
-      } catch (const InputError& e) {  // its text names the field, it is written for the client
-        throw Refused{{.code = TurnCode::kBadRequest, .message = e.what(), .param = where}};
+      } catch (const InputError& e) {  // "messages[0].role: is missing", written for the client
+        const std::string said = e.what();
+        throw Refused{{.code = TurnCode::kBadRequest,
+                       .message = said,
+                       .param = said.substr(0, said.find(": "))}};
       }
       static constexpr const char* kRoles[] = {
           "system", "developer", "user", "assistant", "model", "tool"};

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <cmath>
+#include <cstring>
 #include <ctime>
 #include <stdexcept>
 #include <utility>
@@ -35,13 +37,14 @@ enum class RouteKind {
   kCapabilities,
   kProofs,
   kModels,
+  kModel,
   kTokenize,
   kDetokenize,
 };
 
 struct Service::Route {
   const char* method;
-  const char* path;
+  const char* path;  // one that ends in '/' begins many, the page's alone excepted
   RouteKind kind;
   bool open;  // without a key
   TurnRoute turn;
@@ -62,11 +65,37 @@ const Service::Route Service::kRoutes[] = {
     {"GET", "/v1/capabilities", RouteKind::kCapabilities, false, {}},
     {"GET", "/v1/proofs", RouteKind::kProofs, false, {}},
     {"GET", "/v1/models", RouteKind::kModels, false, {}},
+    {"GET", "/v1/models/", RouteKind::kModel, false, {}},
     {"POST", "/tokenize", RouteKind::kTokenize, false, {}},
     {"POST", "/detokenize", RouteKind::kDetokenize, false, {}},
 };
 
 namespace {
+
+bool path_fits(std::string_view route, std::string_view path) {
+  return path == route || (route.size() > 1 && route.back() == '/' && path.starts_with(route));
+}
+
+// "a%20b" is "a b"; what is no escape stays.
+std::string unescaped(std::string_view path) {
+  std::string out;
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    unsigned byte = 0;
+    const char* const digits = path.data() + i + 1;
+    const bool escape = path[i] == '%' && i + 2 < path.size() &&
+                        std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2;
+    out += escape ? static_cast<char>(byte) : path[i];
+    if (escape) i += 2;
+  }
+  return out;
+}
+
+TurnError no_route(std::string_view path) {
+  if (path != "/v1/embeddings") return {.code = TurnCode::kNotFound, .message = "no such route"};
+  return {.code = TurnCode::kNotFound,
+          .message = "no such route: POST /v1/embed gives vectors, with the id of their space",
+          .lost = {{"embeddings", "OpenAI's shape has no place for the id of a vector's space"}}};
+}
 
 bool method_fits(const char* route, const std::string& method) {
   return method == route || (method == "HEAD" && std::string_view(route) == "GET");
@@ -97,6 +126,19 @@ std::string random_id() {
   std::array<unsigned char, 16> bytes{};
   if (getentropy(bytes.data(), bytes.size()) != 0) throw std::runtime_error("no random bytes");
   return fmt::format("{:02x}", fmt::join(bytes, ""));
+}
+
+json model_json(const ModelInfo& m, std::int64_t created_s) {
+  return {{"id", m.name},
+          {"object", "model"},
+          {"created", created_s},
+          {"owned_by", "assay"},
+          {"context", m.context}};
+}
+
+HttpAnswer with_ignored(json answer, const std::vector<std::string>& ignored) {
+  if (!ignored.empty()) answer["ignored"] = ignored;
+  return json_answer(answer);
 }
 
 json finite_vector(const std::vector<float>& v) {
@@ -150,8 +192,10 @@ bool Service::key_fits(std::string_view authorization) const {
 std::optional<HttpAnswer> Service::refuse_head(const HttpCall& call) {
   const Route* route = nullptr;
   std::string allowed;
+  std::string_view counted = "other";  // what the client made up is no label of a metric
   for (const Route& r : kRoutes) {
-    if (call.path != r.path) continue;
+    if (!path_fits(r.path, call.path)) continue;
+    counted = r.path;
     if (method_fits(r.method, call.method)) route = &r;
     allowed += (allowed.empty() ? "" : ", ") + std::string(r.method) +
                (std::string_view(r.method) == "GET" ? ", HEAD" : "");
@@ -161,10 +205,10 @@ std::optional<HttpAnswer> Service::refuse_head(const HttpCall& call) {
     if (e.code == TurnCode::kMethodNotAllowed)
       answer.headers.push_back({"Allow", allowed + ", OPTIONS"});
     if (e.code == TurnCode::kUnauthorized) answer.headers.push_back({"WWW-Authenticate", "Bearer"});
-    metrics_.answered(allowed.empty() ? "other" : call.path, answer.status);
+    metrics_.answered(counted, answer.status);
     return answer;
   };
-  if (allowed.empty()) return refuse({.code = TurnCode::kNotFound, .message = "no such route"});
+  if (allowed.empty()) return refuse(no_route(call.path));
   if (call.method == "OPTIONS") {
     return HttpAnswer{.status = 204, .headers = {{"Allow", allowed + ", OPTIONS"}}};
   }
@@ -228,14 +272,20 @@ void Service::submit(const std::shared_ptr<Job>& job,
 
 void Service::handle(HttpCall call, const std::shared_ptr<Exchange>& exchange) {
   const auto found = std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const Route& r) {
-    return call.path == r.path && method_fits(r.method, call.method);
+    return path_fits(r.path, call.path) && method_fits(r.method, call.method);
   });
   if (found == std::end(kRoutes)) {  // refuse_head lets none through
-    exchange->answer(error_answer({.code = TurnCode::kNotFound, .message = "no such route"}));
+    exchange->answer(error_answer(no_route(call.path)));
     return;
   }
   const Route& route = *found;
   const auto next_id = [](const char* kind) { return kind + random_id(); };
+  const auto submit_answer = [&](const char* kind, auto prepare, auto run) {
+    submit(std::make_shared<AnswerJob>(
+               *this, next_id(kind), route.path, exchange, std::move(prepare), std::move(run)),
+           exchange,
+           route.path);
+  };
   switch (route.kind) {
     case RouteKind::kPage:
       reply(exchange,
@@ -254,67 +304,48 @@ void Service::handle(HttpCall call, const std::shared_ptr<Exchange>& exchange) {
       return;
     case RouteKind::kEmbed: {
       auto request = std::make_shared<EmbedRequest>();
-      submit(std::make_shared<AnswerJob>(
-                 *this,
-                 next_id("embed-"),
-                 route.path,
-                 exchange,
-                 [this, request, body = std::move(call.body)]() -> std::optional<HttpAnswer> {
-                   const auto error = decode_embed(body, backend_.info(), *request);
-                   return error ? std::optional(error_answer(*error)) : std::nullopt;
-                 },
-                 [this, request](const std::atomic<bool>& cancelled) {
-                   EmbedResult result;
-                   if (const auto error = backend_.embed(*request, result, cancelled))
-                     return error_answer(*error);
-                   json vectors = json::array();
-                   for (const auto& v : result.vectors) vectors.push_back(finite_vector(v));
-                   return json_answer({{"space", result.space},
-                                       {"vectors", std::move(vectors)},
-                                       {"usage", {{"prompt_tokens", result.prompt_tokens}}}});
-                 }),
-             exchange,
-             route.path);
+      submit_answer(
+          "embed-",
+          [this, request, body = std::move(call.body)]() -> std::optional<HttpAnswer> {
+            const auto error = decode_embed(body, backend_.info(), *request);
+            return error ? std::optional(error_answer(*error)) : std::nullopt;
+          },
+          [this, request](const std::atomic<bool>& cancelled) {
+            EmbedResult result;
+            if (const auto error = backend_.embed(*request, result, cancelled))
+              return error_answer(*error);
+            json vectors = json::array();
+            for (const auto& v : result.vectors) vectors.push_back(finite_vector(v));
+            return json_answer({{"space", result.space},
+                                {"vectors", std::move(vectors)},
+                                {"usage", {{"prompt_tokens", result.prompt_tokens}}}});
+          });
       return;
     }
     case RouteKind::kTokenize:
-      submit(std::make_shared<AnswerJob>(
-                 *this,
-                 next_id("tokenize-"),
-                 route.path,
-                 exchange,
-                 [this, body = std::move(call.body)]() -> std::optional<HttpAnswer> {
-                   TokenizeRequest request;
-                   if (const auto error = decode_tokenize(body, request))
-                     return error_answer(*error);
-                   json answer{{"tokens", backend_.tokenize(request.content, request.special)}};
-                   if (!request.ignored.empty()) answer["ignored"] = request.ignored;
-                   return json_answer(answer);
-                 },
-                 nullptr),
-             exchange,
-             route.path);
+      submit_answer(
+          "tokenize-",
+          [this, body = std::move(call.body)]() -> std::optional<HttpAnswer> {
+            TokenizeRequest request;
+            if (const auto error = decode_tokenize(body, request)) return error_answer(*error);
+            return with_ignored({{"tokens", backend_.tokenize(request.content, request.special)}},
+                                request.ignored);
+          },
+          nullptr);
       return;
     case RouteKind::kDetokenize:
-      submit(std::make_shared<AnswerJob>(
-                 *this,
-                 next_id("detokenize-"),
-                 route.path,
-                 exchange,
-                 [this, body = std::move(call.body)]() -> std::optional<HttpAnswer> {
-                   DetokenizeRequest request;
-                   if (const auto error = decode_detokenize(body, backend_.info(), request))
-                     return error_answer(*error);
-                   std::string bytes;
-                   if (const auto error = backend_.detokenize(request.tokens, bytes))
-                     return error_answer(*error);
-                   json answer{{"content", bytes}};
-                   if (!request.ignored.empty()) answer["ignored"] = request.ignored;
-                   return json_answer(answer);
-                 },
-                 nullptr),
-             exchange,
-             route.path);
+      submit_answer(
+          "detokenize-",
+          [this, body = std::move(call.body)]() -> std::optional<HttpAnswer> {
+            DetokenizeRequest request;
+            if (const auto error = decode_detokenize(body, backend_.info(), request))
+              return error_answer(*error);
+            std::string bytes;
+            if (const auto error = backend_.detokenize(request.tokens, bytes))
+              return error_answer(*error);
+            return with_ignored({{"content", bytes}}, request.ignored);
+          },
+          nullptr);
       return;
     case RouteKind::kSimilarity:
       similarity(call, exchange);
@@ -353,6 +384,9 @@ void Service::handle(HttpCall call, const std::shared_ptr<Exchange>& exchange) {
       return;
     case RouteKind::kModels:
       reply(exchange, route.path, models());
+      return;
+    case RouteKind::kModel:
+      reply(exchange, route.path, model(unescaped(call.path.substr(std::strlen(route.path)))));
       return;
     case RouteKind::kCapture:
       return;  // refuse_head answered
@@ -454,14 +488,17 @@ HttpAnswer Service::capabilities() const {
 }
 
 HttpAnswer Service::models() const {
+  return json_answer(
+      {{"object", "list"}, {"data", json::array({model_json(backend_.info(), started_s_)})}});
+}
+
+HttpAnswer Service::model(const std::string& id) const {
   const ModelInfo& m = backend_.info();
-  return json_answer({{"object", "list"},
-                      {"data",
-                       json::array({{{"id", m.name},
-                                     {"object", "model"},
-                                     {"created", started_s_},
-                                     {"owned_by", "assay"},
-                                     {"context", m.context}}})}});
+  if (id == m.name) return json_answer(model_json(m, started_s_));
+  return error_answer(
+      {.code = TurnCode::kNotFound,
+       .message = "no model '" + id.substr(0, 80) + "' here, there is '" + m.name + "'",
+       .param = "model"});
 }
 
 void Service::tick() {

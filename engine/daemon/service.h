@@ -75,6 +75,7 @@ class Service {
   HttpAnswer health() const;
   HttpAnswer capabilities() const;
   HttpAnswer models() const;
+  HttpAnswer model(const std::string& id) const;
   bool key_fits(std::string_view authorization) const;
 
   TurnBackend& backend_;

@@ -146,11 +146,8 @@ int run(int argc, char** argv) {
        .proofs = std::move(proofs)});
   Service service(backend, o.service);
   HttpServer server(service, o.http, !o.service.api_key.empty());
-  ASSAY_LOG(info,
-            "listening on {}://{}:{}",
-            o.http.tls_cert.empty() ? "http" : "https",
-            o.http.host,
-            server.port());
+  ASSAY_LOG(
+      info, "listening on {}://{}", o.http.tls_cert.empty() ? "http" : "https", server.address());
   const bool good = server.run();
   log_armed(*model);
   return static_cast<int>(good ? Exit::kGood : Exit::kCheckFailed);

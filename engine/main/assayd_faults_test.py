@@ -120,9 +120,10 @@ class Answers(unittest.TestCase):
     def test_what_a_tools_grammar_does_not_enforce_is_said(self):
         function = {"name": "f", "parameters": {"type": "object", "properties": {"d": {"type": "string", "pattern": "^a+$"}},
                                                 "required": ["d"]}}
-        ask = {**FIELDS, "max_tokens": 1, "tools": [{"type": "function", "function": function}], "tool_choice": "auto"}
-        where = "tools[0].function.parameters.properties.d.pattern"
-        strict = {**ask, "tools": [{"type": "function", "function": {**function, "strict": True}}]}
+        whole = {"type": "function", "function": {"name": "g", "strict": True}}  # nothing of it is lost
+        ask = {**FIELDS, "max_tokens": 1, "tools": [whole, {"type": "function", "function": function}], "tool_choice": "auto"}
+        where = "tools[1].function.parameters.properties.d.pattern"
+        strict = {**ask, "tools": [whole, {"type": "function", "function": {**function, "strict": True}}]}
         d = Assayd("--ctx", "512")
         try:
             for route in ("/v1/chat", "/v1/chat/completions"):

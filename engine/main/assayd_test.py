@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,12 +25,12 @@ class Served(unittest.TestCase):
         cls.log = open(os.path.join(cls.folder.name, "log"), "w+", encoding="utf-8")
         cls.process = subprocess.Popen([OPTIONS.program, "--model", OPTIONS.model, "--port", "0", *cls.FLAGS],
                                        stderr=cls.log, env=cls.environment())
-        port = None
-        while port is None:
+        url = None
+        while url is None:
             if cls.process.poll() is not None:
                 raise AssertionError("assayd ended: " + cls.text())
-            port = re.search(r"listening on http://127\.0\.0\.1:(\d+)", cls.text())
-        cls.client = Client(f"http://127.0.0.1:{port.group(1)}", timeout=60)
+            url = re.search(r"listening on (http://\S+)\n", cls.text())
+        cls.client = Client(url.group(1), timeout=60)
 
     @staticmethod
     def environment():
@@ -43,12 +44,16 @@ class Served(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         cls.process.send_signal(signal.SIGTERM)
-        code = cls.process.wait(30)
-        log = cls.text()
+        try:
+            code = cls.process.wait(30)
+        except subprocess.TimeoutExpired:
+            cls.process.kill()
+            code = f"{cls.process.wait()} after 30 s"
+        cls.log_text = cls.text()
         cls.log.close()
         cls.folder.cleanup()
         if code != 0:
-            raise AssertionError(f"exit code {code}: {log}")
+            raise AssertionError(f"exit code {code}: {cls.log_text}")
 
 class Stock(Served):
     def test_a_conversation_computes_only_what_is_new(self):
@@ -156,6 +161,33 @@ class Snapshots(unittest.TestCase):
             again.tearDownClass()
 
 
+    def test_what_is_no_regular_file_holds_nobody_up(self):
+        for make in (os.mkfifo, os.mkdir):
+            with self.subTest(make.__name__), tempfile.TemporaryDirectory() as folder:
+                one = serve("--snapshot-dir", folder)
+                self.turn(one)
+                one.tearDownClass()
+                path, = (os.path.join(folder, f) for f in os.listdir(folder) if f.endswith(".kv"))
+                os.remove(path)
+                make(path)
+                again = serve("--snapshot-dir", folder)
+                self.assertEqual(self.turn(again)["prefix"], "cold:snapshot_damaged (snapshot that is not a regular file)")
+                end = time.monotonic() + 20
+                while not os.path.isfile(path) and time.monotonic() < end:  # what lay there made way
+                    time.sleep(0.02)
+                os.remove(path)
+                make(path)  # while the session is open
+                self.assertEqual(self.turn(again)["prefix"], "hit")
+                again.tearDownClass()
+                self.assertIn(f"[error] snapshot session.talk: {path}: is not a regular file", again.log_text)
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkfifo(os.path.join(folder, "lock"))
+            out = subprocess.run([OPTIONS.program, "--model", OPTIONS.model, "--snapshot-dir", folder], capture_output=True, text=True,
+                                 timeout=60, env=Served.environment())
+            self.assertEqual(out.returncode, 2, out.stderr)
+            self.assertIn(os.path.join(folder, "lock") + ": is not a regular file", out.stderr)
+
+
 class Proven(unittest.TestCase):
     def serve(self, profile):
         one = serve("--profile", profile)
@@ -178,6 +210,18 @@ class Proven(unittest.TestCase):
             self.assertEqual(proofs["set"], path)
             self.assertEqual(list(proofs["ops"]), ["gemv_quant"])
             self.assertEqual(proofs["ops"]["gemv_quant"]["ab_record"], "ab" * 32)
+
+
+class Addresses(unittest.TestCase):
+    def test_an_ipv6_address_has_brackets_in_its_url(self):
+        try:
+            socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+        except OSError as error:
+            self.skipTest(f"no ::1 here: {error}")
+        one = serve("--host", "::1")
+        self.addCleanup(one.tearDownClass)
+        self.assertRegex(one.text(), r"listening on http://\[::1\]:\d+\n")
+        self.assertEqual(one.client.call("GET", "/v1/health")["state"], "ready")
 
 
 class Flags(unittest.TestCase):

@@ -1,5 +1,4 @@
 // assay detokenize: token ids to text.
-#include <charconv>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -7,42 +6,14 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/main/command.h"
+#include "engine/main/model_options.h"
 #include "engine/tokenizer.h"
 #include "kernels/base/command_line.h"
-#include "kernels/base/error.h"
 #include "kernels/base/output_file.h"
 #include "kernels/base/program.h"
 
 namespace assay {
 namespace {
-
-// "2,105, 17": decimal numbers with commas, white space around them allowed.
-std::vector<TokenId> parse_ids(const std::string& text) {
-  std::vector<TokenId> ids;
-  const char* p = text.data();
-  const char* const end = p + text.size();
-  const auto skip_space = [&] {
-    while (p != end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) ++p;
-  };
-  skip_space();
-  while (p != end) {
-    TokenId id = 0;
-    const auto [next, error] = std::from_chars(p, end, id);
-    if (error != std::errc{}) {
-      throw UserError("--ids: a number is needed at character " + std::to_string(p - text.data()));
-    }
-    ids.push_back(id);
-    p = next;
-    skip_space();
-    if (p == end) break;
-    if (*p != ',')
-      throw UserError("--ids: a comma is needed at character " + std::to_string(p - text.data()));
-    ++p;
-    skip_space();
-    if (p == end) throw UserError("--ids: a number is needed after the last comma");
-  }
-  return ids;
-}
 
 int run(int argc, char** argv) {
   std::string model;
@@ -62,7 +33,7 @@ int run(int argc, char** argv) {
       .type_name("PATH");
   app.parse(argc, argv);
 
-  const std::vector<TokenId> ids = parse_ids(ids_text);
+  const std::vector<TokenId> ids = parse_ids(ids_text, "--ids");
   protect_input(model);
   const Tokenizer tokenizer = Tokenizer::load(GgufFile::open(model));
   const std::string bytes = tokenizer.decode(ids, show_control);

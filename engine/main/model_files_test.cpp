@@ -98,9 +98,9 @@ TEST_F(ModelFiles, BadUseEndsWithTwoAndSaysWhatIsValid) {
         {"tokenize --model " + kModel + " --text x --special some", "user-defined"},
         {"tokenize --text x", "--model"},
         {"tokenize --model " + kModel + " --text x --nonsense", "nonsense"},
-        {"detokenize --model " + kModel + " --ids 1,two", "character 2"},
-        {"detokenize --model " + kModel + " --ids 1,", "after the last comma"},
-        {"detokenize --model " + kModel + " --ids 99999999999", "character 0"},
+        {"detokenize --model " + kModel + " --ids 1,two", "--ids: 'two' is not a token id"},
+        {"detokenize --model " + kModel + " --ids ,", "--ids: nothing given"},
+        {"detokenize --model " + kModel + " --ids 99999999999", "'99999999999' is not"},
         {"make-model --preset huge --out " + file("x"), "26b-a4b"},
         {"make-model --preset spec --type q3_k --out " + file("x"), "q4_k_m"},
         {"make-model --preset spec --threads 0 --out " + file("x"), "--threads 0"}}) {

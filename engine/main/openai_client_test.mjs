@@ -26,7 +26,11 @@ const base = await new Promise((found, reject) => {
 });
 try {
   const client = new OpenAI({baseURL: base + "/v1", apiKey: "none", maxRetries: 0});
-  assert.equal((await client.models.list()).data.length, 1);
+  const models = (await client.models.list()).data;
+  assert.equal(models.length, 1);
+  assert.deepEqual(await client.models.retrieve(models[0].id), models[0]);
+  await assert.rejects(client.models.retrieve("gpt-4o"), e => e.status === 404 && e.param === "model");
+  await assert.rejects(client.embeddings.create({model: "any", input: "x"}), e => e.status === 404 && e.message.includes("/v1/embed"));
 
   const messages = [{role: "user", content: "SQLite: VACUUM"}];
   let text = "", finish, usage;

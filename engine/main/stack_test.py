@@ -3,29 +3,21 @@
 
     engine/main/stack_test.py --assay PROGRAM [Plans|Rounds]
 """
-import argparse
 import json
 import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+from assay_testing import InFolder, line_of, main, run
 
-def run(*arguments):
-    return subprocess.run([ASSAY, *map(str, arguments)], capture_output=True, text=True, check=False)
 
-
-class Plans(unittest.TestCase):
+class Plans(InFolder):
     """Plan files of the engine's lanes; nothing is timed."""
 
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.path = pathlib.Path(self.folder.name)
+        super().setUp()
         self.plan = self.path / "plan.json"
-
-    def tearDown(self):
-        self.folder.cleanup()
 
     def write(self, *flags):
         done = run("plan", "--op", "gemm_quant", "--b", "avx2", *flags, "--out", self.plan, "--json", "-")
@@ -96,22 +88,14 @@ class Plans(unittest.TestCase):
             self.assertFalse(self.plan.exists())
 
 
-def line_of(record):
-    return json.dumps(record, sort_keys=True, separators=(",", ":")) + "\n"
-
-
 @unittest.skipUnless(" avx2" in pathlib.Path("/proc/cpuinfo").read_text(), "no variant runs on this machine")
-class Rounds(unittest.TestCase):
+class Rounds(InFolder):
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.path = pathlib.Path(self.folder.name)
+        super().setUp()
         self.stored = self.path / "scratch" / "stack.jsonl"
 
     def ledger(self):
         return [json.loads(line) for line in (self.path / "scratch" / "ledger_host.jsonl").read_text().splitlines()]
-
-    def tearDown(self):
-        self.folder.cleanup()
 
     def test_engine_lane(self):
         plan = self.path / "plan.json"
@@ -213,8 +197,4 @@ class Rounds(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--assay", required=True)
-    options, rest = parser.parse_known_args()
-    ASSAY = options.assay
-    unittest.main(argv=[sys.argv[0], *rest])
+    main()

@@ -58,7 +58,8 @@ OutputFile::OutputFile(const std::string& path) : path_(path), target_(output_ta
     fd_ = ::open(target_.path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC);
   } else {
     temporary_ = target_.path + ".tmp." + std::to_string(::getpid());
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    // Should a FIFO have that name, it is an error instead of a wait.
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0644);
   }
   if (fd_ < 0) fail("create");
 }

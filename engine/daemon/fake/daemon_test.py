@@ -361,7 +361,16 @@ class Requests(WithDaemon):
         failed = self.d.post("/v1/chat/completions", script(tokens=["x"], fail="numeric_error")).body.decode()
         self.assertIn('"code":"numeric_error"', failed)
         self.assertTrue(failed.endswith("data: [DONE]\n\n"))
-        self.assertEqual(self.d.get("/v1/models").json()["data"][0]["id"], "fake")
+        listed = self.d.get("/v1/models").json()["data"]
+        self.assertEqual([m["id"] for m in listed], ["fake"])
+        for path in ("/v1/models/fake", "/v1/models/f%61ke"):
+            self.assertEqual(self.d.get(path).json(), listed[0])
+        for path in ("/v1/models/", "/v1/models/gpt-4o", "/v1/models/fake/x", "/v1/models/fake%", "/v1/models/%0"):
+            response = self.d.get(path)
+            self.assertEqual((response.status, response.code(), response.json()["error"]["param"]), (404, "not_found", "model"), path)
+        response = self.d.post("/v1/embeddings", {"input": "x", "model": "any"})
+        self.assertEqual((response.status, response.code()), (404, "not_found"))
+        self.assertIn("/v1/embed ", response.json()["error"]["message"])
         self.assertEqual(self.d.post("/tokenize", {"content": "ab", "special": True}).json(), {"tokens": [256, 97, 98]})
         self.assertEqual(self.d.post("/detokenize", {"tokens": [97, 98]}).json(), {"content": "ab"})
         self.assertEqual(self.d.post("/detokenize", {"tokens": [300]}).code(), "token_out_of_range")
@@ -485,7 +494,7 @@ class Http(WithDaemon):
 
     def test_methods_and_routes(self):
         for method, path, status in (("GET", "/nope", 404), ("GET", "/v1/chat", 405), ("BREW", "/v1/health", 405),
-                                     ("POST", "/v1/health", 405), ("GET", "/v1/health?x=1", 200)):
+                                     ("POST", "/v1/health", 405), ("GET", "/v1/health?x=1", 200), ("DELETE", "/v1/models/fake", 405)):
             self.assertEqual(self.d.request(method, path).status, status, path)
         self.assertEqual(self.statuses(b"OPTIONS /v1/chat HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"), [204])
         head = self.raw(b"HEAD /v1/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -612,6 +621,22 @@ class Stop(unittest.TestCase):
                 time.sleep(0.05)
             self.assertEqual(d.metrics()["assay_connections"], 1)  # the scrape's own
             s.close()
+        self.assertEqual(d.stop()[0], 0)
+
+    def test_reader_behind_a_small_window_is_served_while_bytes_move(self):
+        """For longer than the limit no write ends: the kernel has room for the next one only when much of it has left."""
+        d = Daemon(PROGRAM, "--write-stall-ms", "600")
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # before the window is told
+            s.connect(("127.0.0.1", d.port))
+            s.sendall(request_bytes("POST", "/v1/chat", script(tokens=["y" * 8000], repeat=1000, stream=False)))
+            s.settimeout(10)
+            read_head(s)
+            until = time.monotonic() + 2.4
+            while time.monotonic() < until:
+                s.recv(1024)
+                time.sleep(0.05)
+            self.assertEqual(d.metrics()["assay_connections"], 2)  # the scrape's own
         self.assertEqual(d.stop()[0], 0)
 
     def test_out_of_descriptors_pauses_and_recovers(self):
