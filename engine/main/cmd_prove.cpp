@@ -228,7 +228,9 @@ class Campaign {
     for (const std::string& file : record_files(card_folder)) {
       try {
         for (json& r : read_records(file)) {
-          if (r.contains("build") && r["build"].at("commit") == now_.commit)
+          // Records of whole runs (nightly, gpu_check) say their build in words.
+          if (r.contains("build") && r["build"].is_object() &&
+              r["build"].at("commit") == now_.commit)
             stored_.push_back(std::move(r));
         }
       } catch (const InputError& e) {
