@@ -76,6 +76,8 @@ PeerRun parse_llama_bench(std::string_view text, const std::string& path) {
   } catch (const json::parse_error& e) {
     throw InputError(path + ": byte " + std::to_string(e.byte > 0 ? e.byte - 1 : 0) +
                      ": not JSON (llama-bench -o json writes it)");
+  } catch (const json::out_of_range&) {
+    throw InputError(path + ": a number is out of range");
   }
   if (!tests.is_array() || tests.empty())
     throw InputError(path + ": not the list of tests that llama-bench -o json writes");

@@ -210,9 +210,9 @@ void check_stack_plan(const StackPlan& p) {
   for (const std::string& id : p.needles)
     require(names.insert(needle_check(id).id).second, "needle check " + id + " is named twice");
   require(p.rounds >= 8, "rounds " + std::to_string(p.rounds) + ": 8 to 60");
-  require(p.burn_in_rounds <= 8, "burn_in_rounds: 0 to 8");
-  require(p.repeat <= 100, "repeat: 1 to 100");
-  require(p.threads <= 256, "threads: 0 to 256");
+  require(p.burn_in_rounds >= 0 && p.burn_in_rounds <= 8, "burn_in_rounds: 0 to 8");
+  require(p.repeat >= 1 && p.repeat <= 100, "repeat: 1 to 100");
+  require(p.threads >= 0 && p.threads <= 256, "threads: 0 to 256");
   require(p.bar > 1.0 && p.bar <= 10.0, "bars/effect: above 1, at most 10");
   require(p.tier_min > 0.0 && p.tier_min < 1.0, "bars/tier_min: between 0 and 1");
 }

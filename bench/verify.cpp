@@ -392,6 +392,8 @@ std::vector<VerifiedRecord> verify_records(std::string_view text,
       record = json::parse(text.substr(begin, newline - begin));
     } catch (const json::parse_error& e) {
       refuse(begin + (e.byte > 0 ? e.byte - 1 : 0), "not JSON");
+    } catch (const json::out_of_range&) {
+      refuse(begin, "a number is out of range");
     }
     if (!record.is_object() || !record.contains("schema") || !record["schema"].is_string())
       refuse(begin, "not a record: lacks the key \"schema\"");

@@ -157,9 +157,10 @@ def plot_slots(axes, record):
     slots, mhz, steal, watts = [], [], [], []
     for run in record["runs"]:
         gpu, host = run.get("gpu"), run.get("host")
+        after = gpu["after"] if gpu and isinstance(gpu["after"], dict) else {}  # words where the card does not say
         slots.append(run["slot"])
-        mhz.append(gpu["sm_mhz"][1] if gpu else (float(np.mean(host["cpu_mhz"])) if host else math.nan))
-        watts.append(gpu["power_w"][1] if gpu else math.nan)
+        mhz.append(after.get("sm_mhz", math.nan) if gpu else (float(np.mean(host["cpu_mhz"])) if host else math.nan))
+        watts.append(after.get("power_w", math.nan))
         steal.append(host["steal_s"] if host else math.nan)
     order = np.argsort(slots)
     has_gpu = any(not math.isnan(w) for w in watts)

@@ -36,7 +36,7 @@ def ab_row(record, winners):
     claims = plan["stage"] == "confirm" and interval is not None
     peer = record["peer"]["name"] or "none"
     cells = [
-        f"`{plan['op']}`", f"`{plan['b']}`", plan["stage"], ", ".join(t["id"] for t in plan["tiers"]), str(plan["threads"]),
+        f"`{plan['op']}`", f"`{plan['b']}`" + ("" if plan["a"] == "stock" else f" against `{plan['a']}`"), plan["stage"], ", ".join(t["id"] for t in plan["tiers"]), str(plan["threads"]),
         record["verdict"]["word"], f"{ratio(interval[0])} .. {ratio(interval[1])}" if claims else "-",
         str(len(analysis["d"])), peer, "yes" if record["record_sha256"] in winners else "",
         record["build"]["commit"][:12], f"`{record['record_sha256'][:16]}`"]
@@ -111,7 +111,7 @@ def section(card):
     out = [f"\n## {name}\n"]
     ab = [r for r in records if r["schema"] == "abg-result"]
     if ab:
-        out.append("Micro lane, stock's time over the variant's; the interval is the exact one of the pairs' geometric mean over the tiers.\n")
+        out.append("Micro lane, stock's (or the named arm's) time over the variant's; the interval is the exact one of the pairs' geometric mean over the tiers.\n")
         out.append("| op | variant | stage | tiers | threads | verdict | interval | pairs | peer | in a proven set | commit | record |")
         out.append("|---|---|---|---|---|---|---|---|---|---|---|---|")
         out += [ab_row(r, winners) for r in sorted(

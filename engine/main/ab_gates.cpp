@@ -182,6 +182,8 @@ json parse_json_file(const std::string& path) {
     return json::parse(text);
   } catch (const json::parse_error& e) {
     throw InputError(path + ": byte " + std::to_string(e.byte > 0 ? e.byte - 1 : 0) + ": not JSON");
+  } catch (const json::out_of_range&) {
+    throw InputError(path + ": a number is out of range");
   }
 }
 

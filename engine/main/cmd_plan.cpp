@@ -11,6 +11,7 @@
 #include "engine/main/engine_rounds.h"
 #include "kernels/base/command_line.h"
 #include "kernels/base/error.h"
+#include "kernels/base/output_file.h"
 #include "kernels/base/program.h"
 #include "kernels/base/record.h"
 
@@ -29,6 +30,13 @@ json written(const std::string& hash, const std::string& out, std::size_t runs) 
           {"runs", runs}};
 }
 
+void write_plan(const std::string& out, const json& plan) {
+  const std::string text = plan.dump(1) + "\n";
+  OutputFile file(out);
+  file.write(text.data(), text.size());
+  file.finish();
+}
+
 int write_rounds(const PlanFlags& flags,
                  std::string model,
                  const std::string& out,
@@ -36,8 +44,9 @@ int write_rounds(const PlanFlags& flags,
   if (model.empty()) model = shipped_model();
   if (!std::filesystem::is_regular_file(model))
     throw InputError("--model '" + model + "': no such file");
+  protect_input(model);
   const StackPlan plan = rounds_from_flags(flags, model);
-  write_file_atomic(out, stack_plan_json(plan).dump(1) + "\n");
+  write_plan(out, stack_plan_json(plan));
   const std::string hash = stack_plan_sha256(plan);
   const std::size_t runs = stack_schedule(plan).size() * stack_arms(plan).size();
   write_json(json_path, written(hash, out, runs).dump());
@@ -94,7 +103,7 @@ int run(int argc, char** argv) {
   plan.family_size = family_size;
   if (extension_s0 != 0.0) plan.extension = PlanExtension{extension_s0, max_pairs};
   check_plan(plan);
-  write_file_atomic(out, plan_json(plan).dump(1) + "\n");
+  write_plan(out, plan_json(plan));
 
   const PlannedPower power = planned_power(plan, aa_pool(plan, results, true).d);
   const std::string hash = plan_sha256(plan);

@@ -9,7 +9,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
-from assay_testing import InFolder, line_of, main, run
+from assay_testing import ROOT, InFolder, line_of, main, run
 
 
 class Plans(InFolder):
@@ -77,11 +77,23 @@ class Plans(InFolder):
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(named, done.stderr)
 
+    def test_numbers_and_outputs(self):
+        _, plan = self.write("--lane", "engine", "--tiers", "tiny", "--pairs", 8)
+        bad = self.path / "wide.json"
+        bad.write_text(json.dumps(plan).replace('"rounds": 8', '"rounds": 1e999'))
+        done = run("ab", "--plan", bad, "--scratch", "--out", self.path / "none")
+        self.assertEqual((done.returncode, "wide.json: a number is out of range" in done.stderr), (3, True), done.stderr)
+        model = self.path / "model.gguf"
+        model.write_bytes((ROOT / "engine/models/tiny-gemma4-moe-q4_0.gguf").read_bytes())
+        done = run("plan", "--op", "gemm_quant", "--b", "avx2", "--lane", "engine", "--model", model, "--out", model)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertEqual(model.read_bytes()[:4], b"GGUF", "a model that a plan names is not replaced by it")
+
     def test_flags(self):
         for flags, named in ((["--tiers", "nothing"], "no tier 'nothing': valid are"), (["--tiers", "window_512"], "not of lane engine"),
                              (["--needles", "nothing"], "no needle check 'nothing': valid are needle_512"), (["--needles", "needle_512,needle_512"], "named twice"),
                              (["--stage", "screen"], "--stage"), (["--pairs", 9], "--pairs 9"), (["--regime", "hot"], "--regime"),
-                             (["--protocol", "abg4"], "--protocol"), (["--numerics", "some"], "--numerics some")):
+                             (["--threads", -1], "threads: 0 to 256"), (["--protocol", "abg4"], "--protocol"), (["--numerics", "some"], "--numerics some")):
             done = run("plan", "--op", "gemm_quant", "--b", "avx2", "--lane", "engine", *flags, "--out", self.plan)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(named, done.stderr)

@@ -80,6 +80,8 @@ ProvenSet parse_proven(std::string_view text, const std::string& name) {
     document = json::parse(text);
   } catch (const json::parse_error& e) {
     throw InputError(name + ": byte " + std::to_string(e.byte > 0 ? e.byte - 1 : 0) + ": not JSON");
+  } catch (const json::out_of_range&) {
+    throw InputError(name + ": a number is out of range");
   }
   const json* schema = schema_named("assay-proven");
   if (schema == nullptr)

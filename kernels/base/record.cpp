@@ -104,6 +104,8 @@ std::vector<json> parse_records(std::string_view text, const std::string& name) 
       record = json::parse(line);
     } catch (const json::parse_error& e) {
       refuse(begin + (e.byte > 0 ? e.byte - 1 : 0), "not JSON");
+    } catch (const json::out_of_range&) {
+      refuse(begin, "a number is out of range");
     }
     if (const std::string complaint = schema_complaint(record); !complaint.empty())
       refuse(begin, complaint);
