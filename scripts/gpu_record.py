@@ -15,6 +15,9 @@ import sys
 import time
 
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
 def canonical(value):
     """As kernels/base/record.cpp writes and seals. Fractions are written by both as the shortest text that reads back."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
@@ -67,6 +70,8 @@ def main():
         name, code, _tree, card, seconds, said = line.split("\t")
         cards.add(card)
         log = args.out / "logs" / f"{name}.log"
+        # A record is read elsewhere: where the checkout lay is no part of what was said.
+        said = said.replace(f"{ROOT}/", "")
         step = {"name": name, "exit": int(code), "seconds": int(seconds), "said": said[:400]}
         if log.is_file():
             step["log_sha256"] = hashlib.sha256(log.read_bytes()).hexdigest()

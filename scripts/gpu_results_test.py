@@ -26,6 +26,7 @@ def main():
         (out / "logs/sanitize.memcheck.gemm_quant.log").write_text("========= ERROR SUMMARY: 3 errors\n")
         (out / "logs/sanitize.racecheck.gemv_quant.log").write_text("========= killed\n")
         (out / "done.tsv").write_text("test.device\t0\tabc\tNVIDIA H200, 9.0, 580.1\t12\t100% tests passed\n"
+                                      f"prove.probe\t0\tabc\tNVIDIA H200, 9.0, 580.1\t7\t{SCRIPTS.parent}/build/card_probe.jsonl\n"
                                       "sanitize.memcheck.gemv_quant\t0\tabc\tNVIDIA H200, 9.0, 580.1\t5\tok\n"
                                       "sanitize.memcheck.gemm_quant\t1\tabc\tNVIDIA H200, 9.0, 580.1\t5\tbad\n"
                                       "sanitize.racecheck.gemv_quant\t137\tabc\tNVIDIA H200, 9.0, 580.1\t5\tkilled\n"
@@ -43,6 +44,7 @@ def main():
         assert made.returncode == 0, made.stderr
         verified = run(assay, "verify", out / "records.jsonl")
         assert verified.returncode == 0, verified.stdout + verified.stderr
+        assert f"{SCRIPTS.parent}/" not in (out / "records.jsonl").read_text(), "the checkout's place is in a record"
         sanitized = {r["tool"]: {p["program"]: (p["outcome"], p["findings"]) for p in r["programs"]}
                      for r in map(json.loads, (out / "records.jsonl").read_text().splitlines()) if "tool" in r}
         assert sanitized == {
